@@ -47,7 +47,12 @@ class WithTables(build_py):
         super().run()
         if self.editable_mode:
             return
-        tables = [path for root, names in TABLES.items() for name in names for path in Path(root).glob(f"*/{name}.csv")]
+        tables = [
+            path
+            for root, names in TABLES.items()
+            for name in names
+            for path in Path(root).glob(f"*/{name}.csv")
+        ]
         tables += [Path("reference/measured", setting, "trajectories.csv") for setting in FOLLOWED]
         for path in [*map(Path, FILES), *tables]:
             target, content = Path(self.build_lib, "fa_audit/provided", path), path.read_bytes()

@@ -1,15 +1,17 @@
-"""Measure the time per epoch and per audit, and the peak memory, of every job: what the workflow plans with.
+"""Measure the time per epoch and per audit, and the peak memory, of every job: what the workflow
+plans with.
 
-    python benchmarks/costs.py                          # what the configurations ask for, on the CPU
-    python benchmarks/costs.py --device cuda            # on a GPU
+    python benchmarks/costs.py                          # what the configurations ask for, on the
+    CPU python benchmarks/costs.py --device cuda            # on a GPU
     python benchmarks/costs.py --configfile my.yaml     # what another one asks for
     python benchmarks/costs.py --only ep digits         # of that, rows that contain these words
 
-A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its blocks are frozen or
-left out; what is there is measured again only with --again. The time of an epoch is the median time of a training step
-times the number of steps, plus one evaluation of the whole test set, of which a batch is timed. An audit is timed with
-backpropagation, a long one on an eighth of its images. Memory is the peak of a process that does this. Steps are then
-timed in turn with backpropagation's: how many times longer they take holds on a busy machine, too.
+A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its
+blocks are frozen or left out; what is there is measured again only with --again. The time of an
+epoch is the median time of a training step times the number of steps, plus one evaluation of the
+whole test set, of which a batch is timed. An audit is timed with backpropagation, a long one on an
+eighth of its images. Memory is the peak of a process that does this. Steps are then timed in turn
+with backpropagation's: how many times longer they take holds on a busy machine, too.
 """
 
 from __future__ import annotations
@@ -57,14 +59,18 @@ SIZES = {  # image shape, classes, training and test images
     "cifar100": ((3, 32, 32), 100, 50000, 10000),
     "synthetic_teacher": ((1, 4, 4), 10, 2000, 2000),
 }
-CONFIGURATIONS = [ROOT / name for name in ("config.yaml", "configs/demo.yaml", "configs/gallery.yaml")]
+CONFIGURATIONS = [
+    ROOT / name for name in ("config.yaml", "configs/demo.yaml", "configs/gallery.yaml")
+]
 STEPS, ENOUGH = 20, 1.5  # steps to time, unless fewer take this many seconds
 LONG, SHARE = 0.2, 8  # seconds of a step above which a share of an audit's images is timed
 
 
 def main() -> None:
     """Measure what is missing, row by row; what is measured is kept when this is interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--configfile", type=Path, nargs="+", default=CONFIGURATIONS)
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
@@ -73,11 +79,19 @@ def main() -> None:
     kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
     stored = read_json(STORED).get(kind, []) if STORED.exists() else []
     there = set() if options.again else {cost_key(row) for row in stored}
-    asked = [(json.dumps(row), row, spec) for row, spec in asked_rows(options.configfile) if cost_key(row) not in there]
-    missing = [(text, row, spec) for text, row, spec in asked if all(word in text for word in options.only)]
+    asked = [
+        (json.dumps(row), row, spec)
+        for row, spec in asked_rows(options.configfile)
+        if cost_key(row) not in there
+    ]
+    missing = [
+        (text, row, spec) for text, row, spec in asked if all(word in text for word in options.only)
+    ]
     started = start_seconds() if missing else 0.0
     for text, row, spec in missing:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:  # a peak of its own for each
+        with ProcessPoolExecutor(
+            1, multiprocessing.get_context("forkserver")
+        ) as pool:  # a peak of its own for each
             costs = pool.submit(measured, spec, options.device).result()
         store(kind, row | costs | {"start_seconds": started})
         print(text, costs, flush=True)
@@ -92,11 +106,15 @@ def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], Run
     rows = {}
     for path in configurations:
         grid = read_grid(load_config(path)[0])
-        for spec in dict.fromkeys(replace(grid.spec(key), penalty=0.0, seed=0) for key in grid.all_run_keys()):
+        for spec in dict.fromkeys(
+            replace(grid.spec(key), penalty=0.0, seed=0) for key in grid.all_run_keys()
+        ):
             plain = replace(spec, random_targets=False)
             for timed in (replace(plain, method="bp", frozen_blocks=0, shallow=False), plain):
                 values = timed.to_dict()
-                rows.setdefault(cost_key(values), ({name: values[name] for name in DECIDING}, timed))
+                rows.setdefault(
+                    cost_key(values), ({name: values[name] for name in DECIDING}, timed)
+                )
     return list(rows.values())
 
 
@@ -122,7 +140,11 @@ def start_seconds() -> float:
 
 def machine(device: str) -> str:
     threads = f"1 thread, torch {torch.__version__}"
-    return f"{platform.machine()}, {threads}" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {threads}"
+    return (
+        f"{platform.machine()}, {threads}"
+        if device == "cpu"
+        else f"{torch.cuda.get_device_name(device)}, {threads}"
+    )
 
 
 def measured(spec: RunSpec, device: str) -> dict[str, Any]:
@@ -132,16 +154,28 @@ def measured(spec: RunSpec, device: str) -> dict[str, Any]:
     learner = build(spec, data.image_shape, data.classes).to(device)
     step = step_seconds(learner, data, device)
     steps = -(-len(data.train_labels) // spec.batch_size)
-    found: dict[str, Any] = {"seconds_per_epoch": round(step * steps + observe_seconds(learner, data, device), 3)}
+    found: dict[str, Any] = {
+        "seconds_per_epoch": round(step * steps + observe_seconds(learner, data, device), 3)
+    }
     if (spec.method, spec.frozen_blocks, spec.shallow) == ("bp", 0, False):
-        found["seconds_per_audit"] = round(audit_seconds(learner, data, device, SHARE if step > LONG else 1), 2)
+        found["seconds_per_audit"] = round(
+            audit_seconds(learner, data, device, SHARE if step > LONG else 1), 2
+        )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
-    bp = build(replace(spec, method="bp", frozen_blocks=0, shallow=False), data.image_shape, data.classes).to(device)
-    return found | {"times_bp": times(learner, bp, data, device), "memory_mb": peak, "machine": machine(device)}
+    bp = build(
+        replace(spec, method="bp", frozen_blocks=0, shallow=False), data.image_shape, data.classes
+    ).to(device)
+    return found | {
+        "times_bp": times(learner, bp, data, device),
+        "memory_mb": peak,
+        "machine": machine(device),
+    }
 
 
 def dataset_of(spec: RunSpec) -> Dataset:
-    """Return random images of the size of a registered data set, or the data set where it is the user's own."""
+    """Return random images of the size of a registered data set, or the data set where it is the
+    user's own.
+    """
     if spec.dataset in SIZES:
         return noise(*SIZES[spec.dataset])
     return call("dataset", DATASETS, spec.dataset, Dataset, Path("data"))
@@ -153,7 +187,13 @@ def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int)
     for part, count in (("train", train_size), ("test", test_size)):
         arrays[f"{part}_images"] = torch.randint(256, (count, *shape), dtype=torch.uint8)
         arrays[f"{part}_labels"] = torch.randint(classes, (count,))
-    how = {"scale": 255, "mean": (0.5,) * shape[0], "std": (0.25,) * shape[0], "padding": 4, "flip": True}
+    how = {
+        "scale": 255,
+        "mean": (0.5,) * shape[0],
+        "std": (0.25,) * shape[0],
+        "padding": 4,
+        "flip": True,
+    }
     return Dataset(name="noise", classes=classes, **arrays, **how)
 
 
@@ -163,7 +203,9 @@ def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def times(learner: Learner, bp: Learner, data: Dataset, device: str) -> float:
-    """Return the time of a training step over that of bp: the median over pairs, so that a busy machine slows both."""
+    """Return the time of a training step over that of bp: the median over pairs, so that a busy
+    machine slows both.
+    """
     return round(median(own / other for own, other in in_turn([learner, bp], data, device)), 2)
 
 
@@ -180,7 +222,9 @@ def in_turn(learners: Sequence[Learner], data: Dataset, device: str) -> list[tup
 def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]:
     """Return what takes the next training step."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
-    batches = training_batches(data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness)
+    batches = training_batches(
+        data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness
+    )
     noise = generator(0, "noise", device=device)
     learner.train_mode()
 
@@ -194,7 +238,9 @@ def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]
 
 
 def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
-    """Return the time of a trajectory's row: the first test batch in full, the accuracy alone of the others."""
+    """Return the time of a trajectory's row: the first test batch in full, the accuracy alone of
+    the others.
+    """
     test = evaluation_batches(data)
     batch = test[:1]
     first = seconds(lambda: observe(learner, batch, epoch=1), device)

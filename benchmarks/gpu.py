@@ -1,12 +1,14 @@
-"""Check and measure one GPU in at most ten minutes, the most telling parts first; every bar is met or missed.
+"""Check and measure one GPU in at most ten minutes, the most telling parts first; every bar is met
+or missed.
 
     python benchmarks/gpu.py                      # the GPU, on the networks of config.yaml
-    python benchmarks/gpu.py --write              # and store what the workflow plans with in benchmarks/costs.json
-    python benchmarks/gpu.py --device cpu --tiny  # all that needs no GPU, in seconds: a test of this script
+    python benchmarks/gpu.py --write              # and store what the workflow plans with in
+    benchmarks/costs.json python benchmarks/gpu.py --device cpu --tiny  # all that needs no GPU, in
+    seconds: a test of this script
 
-Nobody else may use the GPU meanwhile. Pixels are random: nothing is downloaded. What there is no time for is named and
-left out. Where nvidia-cuda-mps-control is installed, runs side by side are measured with and without MPS, which is
-started and stopped here.
+Nobody else may use the GPU meanwhile. Pixels are random: nothing is downloaded. What there is no
+time for is named and left out. Where nvidia-cuda-mps-control is installed, runs side by side are
+measured with and without MPS, which is started and stopped here.
 """
 
 from __future__ import annotations
@@ -56,9 +58,15 @@ from fa_audit.training.loop import observe, train
 CONTROL, PIPE = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 TOLERANCE = 1e-9  # between float64 numbers of two devices
 FASTER = 5  # times one core of the CPU in benchmarks/costs.json
-TOGETHER, SHARED = 8, 3  # so many runs with MPS or more have so many times the throughput of one run
+TOGETHER, SHARED = (
+    8,
+    3,
+)  # so many runs with MPS or more have so many times the throughput of one run
 NO_SLOWER = 0.9  # times the throughput of one run: every other number of runs
-ALONE_HOURS, BEST_HOURS = 10, 3  # the grid of config.yaml: one run at a time, and as many as are fastest
+ALONE_HOURS, BEST_HOURS = (
+    10,
+    3,
+)  # the grid of config.yaml: one run at a time, and as many as are fastest
 ROWS_SHARE = 0.6  # of the time is for the networks, at most
 REPEATED = (
     ("dfa", "resmlp"),
@@ -68,7 +76,12 @@ REPEATED = (
     ("fa", "vit_mini"),
 )
 AUDITED = (("dfa", "resmlp"), ("credit_bridge", "resmlp"), ("kolen_pollack", "bn_cnn"))
-TINY = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 8, "depth": 2}, "epochs": 2, "seeds": [1]}
+TINY = {
+    "dataset": "digits",
+    "architecture": {"name": "resmlp", "width": 8, "depth": 2},
+    "epochs": 2,
+    "seeds": [1],
+}
 
 
 @dataclass
@@ -111,10 +124,14 @@ class Bench:
         paper = RESMLP if architecture == "resmlp" else ()
         options = (("depth", 2), ("width", 8)) if self.tiny else paper
         names = {"dataset": "random", "architecture": architecture, "method": method}
-        return RunSpec(**names, architecture_options=options, batch_size=16 if self.tiny else BATCH, epochs=1)
+        return RunSpec(
+            **names, architecture_options=options, batch_size=16 if self.tiny else BATCH, epochs=1
+        )
 
     def sizes(self, batches: int) -> tuple[int, int]:
-        """Return how many training images make so many batches, and how many test images there are with them."""
+        """Return how many training images make so many batches, and how many test images there are
+        with them.
+        """
         return batches * self.spec().batch_size, 128 if self.tiny else 10 * BATCH
 
 
@@ -131,7 +148,9 @@ def failing(name: str) -> Iterator[None]:
 
 
 def report_waiting(bench: Bench) -> None:
-    """Take a step of every method on every architecture that fails where the host waits for the GPU."""
+    """Take a step of every method on every architecture that fails where the host waits for the
+    GPU.
+    """
     if not bench.on_gpu:
         print("steps under torch.cuda.set_sync_debug_mode('error'): need a GPU")
         return
@@ -166,7 +185,9 @@ def kernels(steps: Iterator[Learner], on_gpu: bool) -> str:
     """Count the kernels of a step with torch's profiler; where it sees none, the operations."""
     if on_gpu:
         with suppress(RuntimeError, AssertionError):  # where the profiler may not look
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            with torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CUDA]
+            ) as profile:
                 next(steps)
                 torch.cuda.synchronize()
             if found := sum(event.device_type.name == "CUDA" for event in profile.events()):
@@ -189,28 +210,42 @@ def _share(barrier: Any, environment: dict[str, str]) -> None:
 
 
 def together(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run a task in `count` processes at once; return the result of each, or raise the first failure."""
-    context = multiprocessing.get_context("forkserver")  # which has imported torch, and knows of no GPU yet
+    """Run a task in `count` processes at once; return the result of each, or raise the first
+    failure.
+    """
+    context = multiprocessing.get_context(
+        "forkserver"
+    )  # which has imported torch, and knows of no GPU yet
     context.set_forkserver_preload(["torch", "fa_audit.training.loop"])
-    mps = {PIPE: os.environ[PIPE]} if PIPE in os.environ else {}  # the server's environment is older
+    mps = (
+        {PIPE: os.environ[PIPE]} if PIPE in os.environ else {}
+    )  # the server's environment is older
     with ProcessPoolExecutor(count, context, _share, (context.Barrier(count), mps)) as pool:
         futures = [pool.submit(task, *arguments) for _ in range(count)]
         return [future.result() for future in futures]
 
 
 def digests(specs: list[RunSpec], sizes: tuple[int, int], device: str) -> list[str]:
-    """Train runs beside other processes; return a SHA-256 of everything that each of them has learned."""
+    """Train runs beside other processes; return a SHA-256 of everything that each of them has
+    learned.
+    """
     data = random_images(*sizes)
     _barrier.wait(120)
     learned = [learner_tensors(train(spec, data, device=device).learner) for spec in specs]
-    parts = ["".join(checksum(t.detach().cpu()) for _, t in sorted(tensors.items())) for tensors in learned]
+    parts = [
+        "".join(checksum(t.detach().cpu()) for _, t in sorted(tensors.items()))
+        for tensors in learned
+    ]
     return [hashlib.sha256(part.encode()).hexdigest() for part in parts]
 
 
 def report_repeats(bench: Bench) -> None:
     """Train the same runs in two processes, one after the other, and in eight at once."""
     specs = [bench.spec(*pair) for pair in (REPEATED[:2] if bench.tiny else REPEATED)]
-    arguments, count = (digests, specs, bench.sizes(2 if bench.tiny else 20), bench.device), 2 if bench.tiny else 8
+    arguments, count = (
+        (digests, specs, bench.sizes(2 if bench.tiny else 20), bench.device),
+        2 if bench.tiny else 8,
+    )
     (one,) = together(1, *arguments)
     ways = {"in two processes": (1, False), f"beside {count - 1} others": (count, False)}
     ways |= {f"beside {count - 1} others with MPS": (count, True)} if bench.has_mps else {}
@@ -232,29 +267,48 @@ def report_audits(bench: Bench) -> None:
         for method, architecture in AUDITED[:2] if bench.tiny else AUDITED:
             path = Path(folder) / "checkpoint.safetensors"
             save_checkpoint(train(bench.spec(method, architecture), data).learner, path)
-            (verdicts, numbers), (others, found) = (audit_on(path, data, where) for where in ("cpu", bench.device))
+            (verdicts, numbers), (others, found) = (
+                audit_on(path, data, where) for where in ("cpu", bench.device)
+            )
             same = verdicts == others and numbers.keys() == found.keys()
             away = max(abs(value - found.get(name, 0.0)) for name, value in numbers.items())
             said = f"{others}, {len(found)} float64 numbers within {away:.1e}"
-            bar(f"{method} on {architecture} audited on both devices", said, same and away <= TOLERANCE)
+            bar(
+                f"{method} on {architecture} audited on both devices",
+                said,
+                same and away <= TOLERANCE,
+            )
     torch.set_num_threads(1)
 
 
 def audit_on(path: Path, data: Dataset, device: str) -> tuple[str, dict[tuple[int, str], float]]:
     """Return the verdicts of an audit, and what it computes in float64, by block and name."""
-    report = audit(load_checkpoint(path, device), data.to(device), 0.3, own_frozen=("frozen", 0.2), bp_frozen_acc=0.2)
-    numbers = {(i, name): block[name].value for i, block in enumerate(report.credit) for name in IN_DOUBLE}
-    return f"{report.three_check_verdict}, {report.verdict}", {k: v for k, v in numbers.items() if v is not None}
+    report = audit(
+        load_checkpoint(path, device),
+        data.to(device),
+        0.3,
+        own_frozen=("frozen", 0.2),
+        bp_frozen_acc=0.2,
+    )
+    numbers = {
+        (i, name): block[name].value for i, block in enumerate(report.credit) for name in IN_DOUBLE
+    }
+    return f"{report.three_check_verdict}, {report.verdict}", {
+        k: v for k, v in numbers.items() if v is not None
+    }
 
 
-# --- every network and method --------------------------------------------------------------------------------------
+# --- every network and method
+# --------------------------------------------------------------------------------------
 
 
 def name_of(spec: RunSpec) -> str:
     """Name what decides the cost of a run's epoch."""
     options = [f"{name}={value}" for name, value in spec.architecture_options]
     marks = ["frozen"] * bool(spec.frozen_blocks) + ["shallow"] * spec.shallow
-    return " ".join([spec.dataset, spec.architecture, *options, f"batch={spec.batch_size}", spec.method, *marks])
+    return " ".join(
+        [spec.dataset, spec.architecture, *options, f"batch={spec.batch_size}", spec.method, *marks]
+    )
 
 
 def trainings(grid: Grid) -> list[RunSpec]:
@@ -264,7 +318,9 @@ def trainings(grid: Grid) -> list[RunSpec]:
 
 def audits(grid: Grid) -> list[RunSpec]:
     """Return the specification of every run of a grid that is audited."""
-    return [grid.spec(key) for setting in grid.settings.values() for key in setting.run_keys("runs")]
+    return [
+        grid.spec(key) for setting in grid.settings.values() for key in setting.run_keys("runs")
+    ]
 
 
 @cache
@@ -273,7 +329,9 @@ def data_on(device: str, dataset: str) -> Dataset:
 
 
 def measured(bench: Bench, spec: RunSpec, is_audited: bool) -> tuple[dict[str, float], str]:
-    """Measure the seconds of an epoch and of an audit and the GPU's memory in MB (2**20 bytes), and count kernels."""
+    """Measure the seconds of an epoch and of an audit and the GPU's memory in MB (2**20 bytes), and
+    count kernels.
+    """
     data, count = data_on(bench.device, spec.dataset), 2 if bench.tiny else 20
     if bench.on_gpu:
         torch.cuda.empty_cache()
@@ -283,7 +341,9 @@ def measured(bench: Bench, spec: RunSpec, is_audited: bool) -> tuple[dict[str, f
     step = seconds(lambda: [next(steps) for _ in range(count)], bench.device) / count
     counted, learner, test = kernels(steps, bench.on_gpu), next(steps), evaluation_batches(data)
     row = min(seconds(lambda: observe(learner, test, epoch=1), bench.device) for _ in range(2))
-    found = {"seconds_per_epoch": round(step * -(-len(data.train_labels) // spec.batch_size) + row, 4)}
+    found = {
+        "seconds_per_epoch": round(step * -(-len(data.train_labels) // spec.batch_size) + row, 4)
+    }
     if is_audited:
         found["seconds_per_audit"] = round(audit_seconds(learner, data, bench.device, 1), 3)
     if bench.on_gpu:
@@ -293,7 +353,11 @@ def measured(bench: Bench, spec: RunSpec, is_audited: bool) -> tuple[dict[str, f
 
 def report_rows(bench: Bench) -> None:
     """Measure every network and method of the grid, those of most runs first."""
-    specs, audited, starting = trainings(bench.grid), set(map(name_of, audits(bench.grid))), costs.start_seconds()
+    specs, audited, starting = (
+        trainings(bench.grid),
+        set(map(name_of, audits(bench.grid))),
+        costs.start_seconds(),
+    )
     runs, by_name = Counter(map(name_of, specs)), {name_of(spec): spec for spec in reversed(specs)}
     for name, _ in runs.most_common():
         if bench.passed() > ROWS_SHARE * bench.limit:
@@ -311,21 +375,32 @@ def report_rows(bench: Bench) -> None:
 
 @cache
 def before() -> tuple[dict[tuple[Any, ...], float], Costs]:
-    """Return the seconds per epoch on a core of the CPU by row, and the stored costs, as they were at the start."""
+    """Return the seconds per epoch on a core of the CPU by row, and the stored costs, as they were
+    at the start.
+    """
     rows = read_json(STORED).get("cpu", [])
     return {cost_key(row): row["seconds_per_epoch"] for row in rows}, read_costs(STORED)
 
 
 def say_row(spec: RunSpec, found: dict[str, float], counted: str) -> None:
-    """Print a network and method; on a GPU with bars for the time, where a CPU's is known, and for the memory."""
+    """Print a network and method; on a GPU with bars for the time, where a CPU's is known, and for
+    the memory.
+    """
     print(f"{name_of(spec)}: {found['seconds_per_epoch']:.3f} s an epoch, {counted} a step", end="")
-    print(f", audit {found['seconds_per_audit']:.2f} s" if "seconds_per_audit" in found else "", flush=True)
+    print(
+        f", audit {found['seconds_per_audit']:.2f} s" if "seconds_per_audit" in found else "",
+        flush=True,
+    )
     slow, stored = before()
     if "gpu_memory_mb" in found and (one_core := slow.get(cost_key(spec.to_dict()))):
         faster = one_core / found["seconds_per_epoch"]
         bar(f"  >= {FASTER}x a core of the CPU", f"{faster:.0f}x", faster >= FASTER)
     if "gpu_memory_mb" in found and (planned := stored.gpu_memory_mb(spec)):
-        bar(f"  <= {planned} MB, as planned", f"{found['gpu_memory_mb']} MB", found["gpu_memory_mb"] <= planned)
+        bar(
+            f"  <= {planned} MB, as planned",
+            f"{found['gpu_memory_mb']} MB",
+            found["gpu_memory_mb"] <= planned,
+        )
 
 
 def report_context(bench: Bench) -> None:
@@ -338,19 +413,24 @@ def report_context(bench: Bench) -> None:
 
 
 def context_mb(device: str) -> int:
-    """Return how much more of the GPU's memory is in use than tensors take, after matrix products and convolutions."""
+    """Return how much more of the GPU's memory is in use than tensors take, after matrix products
+    and convolutions.
+    """
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     used = []
     for _ in range(2):
         said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
         used.append(sum(map(int, said.split())))
         images = torch.ones(8, 8, 32, 32, device=device)
-        torch.nn.functional.conv2d(images, images[:, :, :3, :3]).flatten(1).T.matmul(images.flatten(1))
+        torch.nn.functional.conv2d(images, images[:, :, :3, :3]).flatten(1).T.matmul(
+            images.flatten(1)
+        )
         torch.cuda.synchronize()
     return used[1] - used[0] - torch.cuda.memory_reserved() // 2**20
 
 
-# --- runs side by side ---------------------------------------------------------------------------------------------
+# --- runs side by side
+# ---------------------------------------------------------------------------------------------
 
 
 def timed_training(spec: RunSpec, sizes: tuple[int, int], device: str) -> tuple[float, float]:
@@ -364,16 +444,24 @@ def timed_training(spec: RunSpec, sizes: tuple[int, int], device: str) -> tuple[
 
 
 def speed(bench: Bench, count: int) -> float:
-    """Return the samples per second of `count` runs of DFA together, from the first start to the last end."""
+    """Return the samples per second of `count` runs of DFA together, from the first start to the
+    last end.
+    """
     epochs, samples = (1, 64) if bench.tiny else (3, 50_000)
     spec = replace(bench.spec("dfa"), epochs=epochs)
-    starts, ends = zip(*together(count, timed_training, spec, (samples, 128 if bench.tiny else 10_000), bench.device))
+    starts, ends = zip(
+        *together(
+            count, timed_training, spec, (samples, 128 if bench.tiny else 10_000), bench.device
+        )
+    )
     return count * epochs * samples / (max(ends) - min(starts))
 
 
 def command(word: str) -> str:
     """Give the MPS that is in use a command; return what it answers."""
-    return subprocess.run([CONTROL], input=f"{word}\n", capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(
+        [CONTROL], input=f"{word}\n", capture_output=True, text=True, timeout=60
+    ).stdout
 
 
 @contextmanager
@@ -431,13 +519,21 @@ def say_speed(bench: Bench, count: int, with_mps: bool, name: str) -> None:
 def report_hours(bench: Bench) -> None:
     """Extrapolate to the whole grid: what was not measured counts as the mean of what was."""
     specs, reports, rows = trainings(bench.grid), audits(bench.grid), bench.rows
-    trained = [spec.epochs * rows[name_of(spec)]["seconds_per_epoch"] for spec in specs if name_of(spec) in rows]
-    audited = [rows[name_of(spec)]["seconds_per_audit"] for spec in reports if name_of(spec) in rows]
+    trained = [
+        spec.epochs * rows[name_of(spec)]["seconds_per_epoch"]
+        for spec in specs
+        if name_of(spec) in rows
+    ]
+    audited = [
+        rows[name_of(spec)]["seconds_per_audit"] for spec in reports if name_of(spec) in rows
+    ]
     if not (trained and audited):
         print("hours of the grid: too little was measured")
         return
     hours = (len(specs) * mean(trained) + len(reports) * mean(audited)) / 3600
-    print(f"measured: {len(trained)} of {len(specs)} trainings, {len(audited)} of {len(reports)} audits")
+    print(
+        f"measured: {len(trained)} of {len(specs)} trainings, {len(audited)} of {len(reports)} audits"
+    )
     bar(f"the grid <= {ALONE_HOURS} h, one run at a time", f"{hours:.1f} h", hours <= ALONE_HOURS)
     if alone := bench.speeds.get((1, False)):
         (count, with_mps), best = max(bench.speeds.items(), key=lambda item: item[1])
@@ -457,13 +553,20 @@ PARTS = {
 
 
 def options_of(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes of a test")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--configfile", type=Path, default=ROOT / "config.yaml")
     parser.add_argument(
-        "--write", type=Path, nargs="?", const=STORED, metavar="FILE", help="default: benchmarks/costs.json"
+        "--write",
+        type=Path,
+        nargs="?",
+        const=STORED,
+        metavar="FILE",
+        help="default: benchmarks/costs.json",
     )
     return parser.parse_args(words)
 
@@ -475,7 +578,14 @@ def main(words: list[str] | None = None) -> None:
     tiny = {"settings": {"tiny": TINY | {"runs": list(METHODS)}}}
     grid = read_grid(tiny if options.tiny else load_config(options.configfile)[0])
     costs.STORED = options.write or STORED
-    bench = Bench(options.device, options.tiny, grid, time.monotonic(), 60 * options.minutes, bool(options.write))
+    bench = Bench(
+        options.device,
+        options.tiny,
+        grid,
+        time.monotonic(),
+        60 * options.minutes,
+        bool(options.write),
+    )
     report_machine()
     print(f"measured on: {machine(options.device)}")
     for name, part in PARTS.items():
@@ -486,7 +596,11 @@ def main(words: list[str] | None = None) -> None:
         with failing(name):
             part(bench)
     print()
-    bar(f"at most {options.minutes:g} minutes", f"{bench.passed() / 60:.1f}", bench.passed() <= bench.limit)
+    bar(
+        f"at most {options.minutes:g} minutes",
+        f"{bench.passed() / 60:.1f}",
+        bench.passed() <= bench.limit,
+    )
 
 
 if __name__ == "__main__":

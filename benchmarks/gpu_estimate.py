@@ -3,8 +3,9 @@
     python benchmarks/gpu_estimate.py                        # config.yaml
     python benchmarks/gpu_estimate.py --configfile my.yaml
 
-A step costs a launch for every operation and the time of its floating-point operations, one run at a time; audits and
-the evaluations between epochs are left out. Needs no GPU. Where one is at hand, `benchmarks/gpu.py` measures instead.
+A step costs a launch for every operation and the time of its floating-point operations, one run at
+a time; audits and the evaluations between epochs are left out. Needs no GPU. Where one is at hand,
+`benchmarks/gpu.py` measures instead.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ from fa_audit.experiments.plan import epochs_before
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 
-LAUNCH, RATE = 5e-6, 30e12  # seconds an operation; floating-point operations a second, in IEEE float32
+LAUNCH, RATE = (
+    5e-6,
+    30e12,
+)  # seconds an operation; floating-point operations a second, in IEEE float32
 
 
 def main(words: list[str] | None = None) -> None:
     """Print the hours of every setting, and of all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--configfile", type=Path, default=ROOT / "config.yaml")
     grid = read_grid(load_config(parser.parse_args(words).configfile)[0])
     hours = dict.fromkeys(grid.settings, 0.0)
@@ -43,7 +49,9 @@ def main(words: list[str] | None = None) -> None:
 
 
 def training_seconds(grid: Grid, key: RunKey) -> float:
-    """Return the estimated seconds of the steps of a run's training, less those of the run that it goes on from."""
+    """Return the estimated seconds of the steps of a run's training, less those of the run that it
+    goes on from.
+    """
     spec = grid.spec(key)
     epochs = spec.last_epoch - epochs_before(grid, key)
     steps = -(-SIZES[spec.dataset][2] // spec.batch_size)
@@ -58,7 +66,10 @@ class Seconds(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         returned = function(*args, **(kwargs or {}))
         count = flop_registry.get(function._overloadpacket, lambda *args, **kwargs: 0)
-        self.total += LAUNCH * (not function.is_view) + count(*args, **(kwargs or {}), out_val=returned) / RATE
+        self.total += (
+            LAUNCH * (not function.is_view)
+            + count(*args, **(kwargs or {}), out_val=returned) / RATE
+        )
         return returned
 
 

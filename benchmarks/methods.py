@@ -1,7 +1,8 @@
 """Measure the time of a training step of every method, relative to backpropagation in the same run.
 
-Writes benchmarks/methods.json, which docs/methods.md quotes. Uses one thread, the paper's network (resmlp, d = 256,
-L = 4, batch 128) and random pixels: nothing is downloaded, and the time does not depend on the images.
+Writes benchmarks/methods.json, which docs/methods.md quotes. Uses one thread, the paper's network
+(resmlp, d = 256, L = 4, batch 128) and random pixels: nothing is downloaded, and the time does not
+depend on the images.
 
     python benchmarks/methods.py [--repeats N] [--steps N]
 """
@@ -30,7 +31,9 @@ RESMLP = (("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 2
 
 def learner_of(method: str) -> Learner:
     """Build a fresh learner in the phase in which it spends most of its training."""
-    spec = RunSpec(dataset="random", architecture="resmlp", architecture_options=RESMLP, method=method)
+    spec = RunSpec(
+        dataset="random", architecture="resmlp", architecture_options=RESMLP, method=method
+    )
     learner = build(spec, SHAPE, CLASSES)
     learner.method.begin_epoch(learner.state, 0.5)
     learner.train_mode()
@@ -55,12 +58,16 @@ def seconds_per_step(method: str, steps: int) -> float:
 
 
 def measure(repeats: int, steps: int) -> dict[str, dict[str, float]]:
-    """Return each method's milliseconds per step and ratio to BP: medians over rounds that time every method once."""
+    """Return each method's milliseconds per step and ratio to BP: medians over rounds that time
+    every method once.
+    """
     times: dict[str, list[float]] = {name: [] for name in METHODS}
     for _ in range(repeats):
         for name in METHODS:
             times[name].append(seconds_per_step(name, steps))
-    ratios = {name: [t / bp for t, bp in zip(times[name], times["bp"], strict=True)] for name in METHODS}
+    ratios = {
+        name: [t / bp for t, bp in zip(times[name], times["bp"], strict=True)] for name in METHODS
+    }
     return {
         name: {
             "milliseconds": round(1000 * statistics.median(times[name]), 2),
@@ -80,8 +87,17 @@ def main() -> None:
     measured = measure(options.repeats, options.steps)
     for name, entry in measured.items():
         print(f"{name:<16} {entry['milliseconds']:8.2f} ms   {entry['relative_to_bp']:6.2f} x bp")
-    about = {"machine": platform.machine(), "torch": torch.__version__, "threads": torch.get_num_threads()}
-    about |= {"network": "resmlp d=256 L=4", "batch": BATCH, "steps": options.steps, "repeats": options.repeats}
+    about = {
+        "machine": platform.machine(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    about |= {
+        "network": "resmlp d=256 L=4",
+        "batch": BATCH,
+        "steps": options.steps,
+        "repeats": options.repeats,
+    }
     write_json(OUTPUT, {"about": about, "methods": measured})
     print(f"written: {json.dumps(str(OUTPUT.name))}")
 

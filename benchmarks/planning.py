@@ -1,8 +1,9 @@
 """Measure the time and the memory of a dry run of a large grid. Asserts nothing.
 
-Prints a table of three dry runs in a fresh copy of the project without results: config.yaml (the reference), a
-generated grid, and a lower bound for it: a bare Snakefile with as many jobs, each of one script with at most one input
-and one output. Compare CPU times (user and system): wall time also depends on the other processes of the machine.
+Prints a table of three dry runs in a fresh copy of the project without results: config.yaml (the
+reference), a generated grid, and a lower bound for it: a bare Snakefile with as many jobs, each of
+one script with at most one input and one output. Compare CPU times (user and system): wall time
+also depends on the other processes of the machine.
 
     python benchmarks/planning.py [--runs N]
 """
@@ -46,7 +47,9 @@ rule audit:
 
 @dataclass(frozen=True)
 class Measured:
-    """Hold one dry run's number of jobs, wall and CPU time in seconds, and peak resident memory in MB (1e6 bytes)."""
+    """Hold one dry run's number of jobs, wall and CPU time in seconds, and peak resident memory in
+    MB (1e6 bytes).
+    """
 
     name: str
     jobs: int
@@ -60,18 +63,43 @@ class Measured:
 
 
 def generated_grid(runs: int) -> dict[str, Any]:
-    """Return a configuration of at least `runs` distinct trainings, baselines included; nearly all are audited."""
+    """Return a configuration of at least `runs` distinct trainings, baselines included; nearly all
+    are audited.
+    """
     names = [method + penalty for method in METHODS for penalty in PENALTIES]
-    a_seed = len(WIDTHS) * (len(names) + len(METHODS) + 1)  # with the frozen baseline of every method, and the shallow
-    setting = {"dataset": "digits", "epochs": 2, "seeds": list(range(math.ceil(runs / a_seed))), "runs": names}
-    settings = {f"w{d}": setting | {"architecture": {"name": "resmlp", "width": d, "depth": 2}} for d in WIDTHS}
+    a_seed = len(WIDTHS) * (
+        len(names) + len(METHODS) + 1
+    )  # with the frozen baseline of every method, and the shallow
+    setting = {
+        "dataset": "digits",
+        "epochs": 2,
+        "seeds": list(range(math.ceil(runs / a_seed))),
+        "runs": names,
+    }
+    settings = {
+        f"w{d}": setting | {"architecture": {"name": "resmlp", "width": d, "depth": 2}}
+        for d in WIDTHS
+    }
     shown = {"settings": [f"w{WIDTHS[0]}"], "title": "All methods"}
-    return {"settings": settings, "figures": {"verdict_matrix": shown}, "tables": {"comparison": shown}}
+    return {
+        "settings": settings,
+        "figures": {"verdict_matrix": shown},
+        "tables": {"comparison": shown},
+    }
 
 
 def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
     """Measure a dry run that prints the number of jobs per rule (`--quiet`)."""
-    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules", "--logger-fa-audit-plain", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-n",
+        "--quiet",
+        "rules",
+        "--logger-fa-audit-plain",
+        *arguments,
+    ]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
         start = time.perf_counter()
         where = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(folder / "src")}}
@@ -95,13 +123,17 @@ def floor(folder: Path, jobs: int) -> Measured:
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """Return what a copy of the project does without; src/fa_audit has folders named data and results, too."""
+    """Return what a copy of the project does without; src/fa_audit has folders named data and
+    results, too.
+    """
     return ANYWHERE(folder, names) | ({"results", "data"} if Path(folder) == ROOT else set())
 
 
 def main() -> None:
     """Measure the three dry runs and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=10_000, help="trainings of the generated grid")
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")

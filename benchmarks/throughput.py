@@ -1,8 +1,9 @@
 """Compare the throughput of the engine with that of a textbook training loop. Asserts nothing.
 
-Both compute the same updates on the same machine in the same run; the script checks that first. The textbook loop uses
-a DataLoader with two workers and torchvision's transforms, one backward pass and one AdamW per part of the network that
-has a loss of its own, and all cores. The engine is `fa_audit.training.loop.train` with one thread per run.
+Both compute the same updates on the same machine in the same run; the script checks that first. The
+textbook loop uses a DataLoader with two workers and torchvision's transforms, one backward pass and
+one AdamW per part of the network that has a loss of its own, and all cores. The engine is
+`fa_audit.training.loop.train` with one thread per run.
 
     python benchmarks/throughput.py [--quick] [--samples N] [--repeats N]
 
@@ -81,7 +82,8 @@ def spec_of(method: str, epochs: int = 1) -> RunSpec:
     )
 
 
-# --- The textbook's loop. It shares the network's modules and initial values with the engine, and nothing else. ---
+# --- The textbook's loop. It shares the network's modules and initial values with the engine, and
+# nothing else. ---
 
 
 class Images(torch.utils.data.Dataset):
@@ -101,7 +103,11 @@ class Images(torch.utils.data.Dataset):
 
 def textbook_loader(dataset: Dataset, order: list[int] | None = None) -> DataLoader:
     """Return a loader that shuffles and augments; given an `order` of indices, it does neither."""
-    augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()] if order is None else []
+    augment = (
+        [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+        if order is None
+        else []
+    )
     normalise = [transforms.ToTensor(), transforms.Normalize(dataset.mean, dataset.std)]
     images = Images(dataset, transforms.Compose([*augment, *normalise]))
     return DataLoader(images, BATCH, shuffle=order is None, sampler=order, num_workers=2)
@@ -111,9 +117,16 @@ def textbook_epoch(learner: Learner, loader: DataLoader) -> float:
     """Train for one epoch and return its seconds."""
     step = end_to_end_step if learner.spec.method == "bp" else local_step
     network = learner.network
-    # BP has one loss and one optimiser; local methods have one for embedding and head, and one per block.
-    parts = [[network]] if step is end_to_end_step else [[network.embed, network.head], *([b] for b in network.blocks)]
-    optimisers = [torch.optim.AdamW(p for module in part for p in module.parameters()) for part in parts]
+    # BP has one loss and one optimiser; local methods have one for embedding and head, and one per
+    # block.
+    parts = (
+        [[network]]
+        if step is end_to_end_step
+        else [[network.embed, network.head], *([b] for b in network.blocks)]
+    )
+    optimisers = [
+        torch.optim.AdamW(p for module in part for p in module.parameters()) for part in parts
+    ]
     network.train()
     start = time.perf_counter()
     for x, labels in loader:
@@ -127,7 +140,9 @@ def end_to_end_step(learner: Learner, x: Tensor, labels: Tensor, optimisers: Opt
 
 
 def local_step(learner: Learner, x: Tensor, labels: Tensor, optimisers: Optimisers) -> None:
-    """Take one step of block-local losses: detach every block's input, then minimise one loss per part."""
+    """Take one step of block-local losses: detach every block's input, then minimise one loss per
+    part.
+    """
     network = learner.network
     h0 = network.embed(x)
     h, residuals = h0.detach(), []
@@ -144,15 +159,23 @@ def local_step(learner: Learner, x: Tensor, labels: Tensor, optimisers: Optimise
         minimise(local_loss(residual, credit), optimiser)
 
 
-def dfa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor) -> list[Tensor]:
-    """Project the output error by each block's feedback matrix, ``(B, d)``; the embedding uses the first block's."""
+def dfa_credits(
+    feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor
+) -> list[Tensor]:
+    """Project the output error by each block's feedback matrix, ``(B, d)``; the embedding uses the
+    first block's.
+    """
     error = logits.detach().softmax(dim=1) - F.one_hot(labels, logits.shape[1])
     blocks = [error @ matrix.T for matrix in feedback.buffers()]
     return [blocks[0], *blocks]
 
 
-def fa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor) -> list[Tensor]:
-    """Propagate the exact gradient at h_L down, ``(B, d)``, one feedback matrix per block; the embedding first."""
+def fa_credits(
+    feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor
+) -> list[Tensor]:
+    """Propagate the exact gradient at h_L down, ``(B, d)``, one feedback matrix per block; the
+    embedding first.
+    """
     credits = list(torch.autograd.grad(loss, top, retain_graph=True))
     for matrix in reversed(list(feedback.buffers())):
         credits.append(credits[-1] @ matrix)
@@ -201,15 +224,18 @@ def textbook_speed(method: str, dataset: Dataset) -> float:
 
 
 def differences(method: str) -> tuple[float, float]:
-    """Measure how far the textbook, and the engine with two threads, are from the engine after the same few batches.
+    """Measure how far the textbook, and the engine with two threads, are from the engine after the
+    same few batches.
 
-    The second number is the yardstick: two threads add the same numbers in another order, and AdamW's first steps
-    divide each gradient by itself, which magnifies rounding.
+    The second number is the yardstick: two threads add the same numbers in another order, and
+    AdamW's first steps divide each gradient by itself, which magnifies rounding.
     """
     dataset = replace(random_images(STEPS_COMPARED * BATCH), padding=0, flip=False)
     spec = spec_of(method)
     initial, textbook = (build(spec, dataset.image_shape, dataset.classes) for _ in range(2))
-    order = torch.randperm(len(dataset.train_labels), generator=generator(spec.seed, "epoch", 0)).tolist()
+    order = torch.randperm(
+        len(dataset.train_labels), generator=generator(spec.seed, "epoch", 0)
+    ).tolist()
     textbook_epoch(textbook, textbook_loader(dataset, order))
     with engine_numerics():
         engine = train(spec, dataset).learner
@@ -233,7 +259,10 @@ def in_processes(count: int, task: Callable[..., Any], *arguments: Any) -> list[
     """Run a task in `count` concurrent processes; return the result of each."""
     context = multiprocessing.get_context("spawn")
     results, barrier = context.SimpleQueue(), context.Barrier(count)
-    processes = [context.Process(target=worker, args=(task, results, barrier, *arguments)) for _ in range(count)]
+    processes = [
+        context.Process(target=worker, args=(task, results, barrier, *arguments))
+        for _ in range(count)
+    ]
     for process in processes:
         process.start()
     returned = [results.get() for _ in processes]
@@ -254,7 +283,9 @@ def timed_training(barrier: Any, method: str, threads: int, samples: int) -> tup
 
 
 def aggregate_speed(method: str, processes: int, threads: int, samples: int) -> float:
-    """Return the samples per second of `processes` concurrent trainings, from the first start to the last end."""
+    """Return the samples per second of `processes` concurrent trainings, from the first start to
+    the last end.
+    """
     starts, ends = zip(*in_processes(processes, timed_training, method, threads, samples))
     return processes * samples / (max(ends) - min(starts))
 
@@ -269,7 +300,11 @@ class Products(TorchDispatchMode):
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if function in self.KINDS:
             self.calls.append((function, args, kwargs or {}))
@@ -283,14 +318,18 @@ class Products(TorchDispatchMode):
 
 
 def steps_of(spec: RunSpec, data: Dataset) -> Iterator[Learner]:
-    """Train without end, in the phase in which a run spends most of its time; yield the learner after every step."""
+    """Train without end, in the phase in which a run spends most of its time; yield the learner
+    after every step.
+    """
     learner = build(spec, data.image_shape, data.classes).to(data.train_images.device)
     optimiser, padded = learner.optimiser(), pad(data.train_images, data.padding)
     noise = generator(spec.seed, "noise", device=padded.device)
     learner.train_mode()
     learner.method.begin_epoch(learner.state, 0.5)
     while True:
-        for x, labels in training_batches(data, padded, spec.batch_size, generator(spec.seed, "order")):
+        for x, labels in training_batches(
+            data, padded, spec.batch_size, generator(spec.seed, "order")
+        ):
             optimiser.zero_grad()
             learn(learner, x, labels, noise)
             optimiser.step()
@@ -298,12 +337,16 @@ def steps_of(spec: RunSpec, data: Dataset) -> Iterator[Learner]:
 
 
 def step_seconds(method: str, dataset: Dataset) -> tuple[float, float]:
-    """Return the median CPU times of a training step, its batch included, and of its matrix products, in turn."""
+    """Return the median CPU times of a training step, its batch included, and of its matrix
+    products, in turn.
+    """
     steps = steps_of(spec_of(method), dataset)
     next(steps)
     with Products() as products:
         next(steps)
-    both = [(cpu_seconds(lambda: next(steps)), cpu_seconds(products.repeat)) for _ in range(STEPS_TIMED)]
+    both = [
+        (cpu_seconds(lambda: next(steps)), cpu_seconds(products.repeat)) for _ in range(STEPS_TIMED)
+    ]
     return tuple(statistics.median(side) for side in zip(*both))
 
 
@@ -315,7 +358,9 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def peak_memory(barrier: Any) -> int | None:
-    """Return the peak resident bytes of a process that trains one epoch on data of CIFAR-10's size; Linux only."""
+    """Return the peak resident bytes of a process that trains one epoch on data of CIFAR-10's size;
+    Linux only.
+    """
     set_numerics(1)
     train(spec_of("dfa"), random_images(FULL_SIZE, 10_000))
     # Not ru_maxrss: a child inherits its parent's.
@@ -346,26 +391,36 @@ def bar(name: str, found: str, met: bool) -> None:
 def report_machine() -> None:
     """Print what the numbers depend on."""
     load = os.getloadavg()[0]
-    print(f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, load average {load:.2f}")
+    print(
+        f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, load average {load:.2f}"
+    )
     if load > 0.5:  # the textbook's threads outnumber the cores and suffer most
-        print("warning: other programs are running, so no ratio below is worth quoting; repeat on an idle machine")
+        print(
+            "warning: other programs are running, so no ratio below is worth quoting; repeat on an idle machine"
+        )
     print(f"python {platform.python_version()}, torch {torch.__version__}")
     print(f"threads: textbook {torch.get_num_threads()} and 2 loader workers, engine 1 per run")
 
 
 def report_arithmetic() -> None:
     """Print how much the two sides differ in what they compute."""
-    print(f"\nafter {STEPS_COMPARED} steps without augmentation, largest relative difference in a parameter's movement")
+    print(
+        f"\nafter {STEPS_COMPARED} steps without augmentation, largest relative difference in a parameter's movement"
+    )
     for method in METHODS:
         textbook, yardstick = differences(method)
-        print(f"{method:4} engine and textbook {textbook:.1e}  engine with 1 and 2 threads {yardstick:.1e}", flush=True)
+        print(
+            f"{method:4} engine and textbook {textbook:.1e}  engine with 1 and 2 threads {yardstick:.1e}",
+            flush=True,
+        )
 
 
 def report_speed(samples: int, repeats: int) -> None:
-    """Compare engine and textbook loop for every method: one run on one core, and all cores at work.
+    """Compare engine and textbook loop for every method: one run on one core, and all cores at
+    work.
 
-    The textbook's loop occupies every core with its threads and workers. The engine fills a machine with one-thread
-    runs side by side, one per core, which is how the workflow starts them.
+    The textbook's loop occupies every core with its threads and workers. The engine fills a machine
+    with one-thread runs side by side, one per core, which is how the workflow starts them.
     """
     dataset, warm_up, cores = random_images(samples), random_images(10 * BATCH), os.cpu_count() or 1
     print(f"\nsamples/s, {samples:,} images: median (range) of {repeats} epochs each, in turn")
@@ -378,17 +433,29 @@ def report_speed(samples: int, repeats: int) -> None:
             lambda m=method: aggregate_speed(m, cores, 1, samples),
         )
         textbook, alone, together = interleaved(repeats, *sides)
-        single, ratios[method] = (statistics.median(side) / statistics.median(textbook) for side in (alone, together))
+        single, ratios[method] = (
+            statistics.median(side) / statistics.median(textbook) for side in (alone, together)
+        )
         print(f"{method:4} textbook, all cores          {spread(textbook)}")
         print(f"     engine, one run on one core   {spread(alone)}  ratio {single:.1f}")
-        print(f"     engine, a run on each core    {spread(together)}  ratio {ratios[method]:.1f}", flush=True)
+        print(
+            f"     engine, a run on each core    {spread(together)}  ratio {ratios[method]:.1f}",
+            flush=True,
+        )
     for method, least in BARS.items():
-        bar(f"{method.upper()} >= {least:g}x, whole machine", f"{ratios[method]:.1f}x", ratios[method] >= least)
+        bar(
+            f"{method.upper()} >= {least:g}x, whole machine",
+            f"{ratios[method]:.1f}x",
+            ratios[method] >= least,
+        )
 
 
 def report_side_by_side(samples: int, repeats: int) -> None:
     """Compare runs of one thread each side by side with runs of all threads one after another."""
-    sides = [lambda: aggregate_speed("dfa", 2, 1, samples), lambda: aggregate_speed("dfa", 1, 2, samples)]
+    sides = [
+        lambda: aggregate_speed("dfa", 2, 1, samples),
+        lambda: aggregate_speed("dfa", 1, 2, samples),
+    ]
     two, one = interleaved(repeats, *sides)
     print("\nDFA, samples/s of everything together")
     print(f"two processes, one thread each {spread(two)}")
@@ -405,13 +472,19 @@ def report_step() -> None:
             step, products = step_seconds(method, dataset)
             ratio = step / products
             print(f"{method:4} {1e3 * step:.2f} ms and {1e3 * products:.2f} ms")
-            bar(f"{method.upper()} step <= {STEP_BAR}x its products", f"{ratio:.2f}x", ratio <= STEP_BAR)
+            bar(
+                f"{method.upper()} step <= {STEP_BAR}x its products",
+                f"{ratio:.2f}x",
+                ratio <= STEP_BAR,
+            )
 
 
 def report_memory() -> None:
     """Print the peak memory of a full-size run."""
     (peak,) = in_processes(1, peak_memory)
-    print(f"\npeak resident memory of one DFA epoch on {FULL_SIZE:,} images, in a process of its own")
+    print(
+        f"\npeak resident memory of one DFA epoch on {FULL_SIZE:,} images, in a process of its own"
+    )
     if peak is None:
         print("not measured: needs Linux")
     else:
@@ -419,10 +492,18 @@ def report_memory() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=FULL_SIZE, help="training images per epoch (default 50000)")
-    parser.add_argument("--repeats", type=int, default=5, help="epochs measured per side (default 5)")
-    parser.add_argument("--quick", action="store_true", help="10000 images and 3 repeats: a minute, rougher numbers")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--samples", type=int, default=FULL_SIZE, help="training images per epoch (default 50000)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="epochs measured per side (default 5)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="10000 images and 3 repeats: a minute, rougher numbers"
+    )
     options = parser.parse_args()
     samples, repeats = (10_000, 3) if options.quick else (options.samples, options.repeats)
     report_machine()

@@ -33,12 +33,18 @@ log = logging.getLogger("example")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar10", type=Path, metavar="FOLDER", help="use CIFAR-10 from this folder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cifar10", type=Path, metavar="FOLDER", help="use CIFAR-10 from this folder"
+    )
     folder = parser.parse_args().cifar10
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     set_numerics(threads=1)
-    report = audited(cifar10(folder) if folder else digits(Path()), batch_size=128 if folder else 32)
+    report = audited(
+        cifar10(folder) if folder else digits(Path()), batch_size=128 if folder else 32
+    )
     print(report)
 
 
@@ -47,14 +53,21 @@ def audited(dataset: Dataset, batch_size: int) -> DiagnosticReport:
     spec = RunSpec(
         dataset=dataset.name,
         architecture="resmlp",
-        architecture_options=(("depth", DEPTH), ("residual", True), ("terminal_norm", True), ("width", 128)),
+        architecture_options=(
+            ("depth", DEPTH),
+            ("residual", True),
+            ("terminal_norm", True),
+            ("width", 128),
+        ),
         method=METHOD,
         epochs=5,
         batch_size=batch_size,
     )
     ours = trained("the network itself", spec, dataset)
     own_frozen = trained("frozen blocks, same method", replace(spec, frozen_blocks=DEPTH), dataset)
-    bp_frozen = trained("frozen blocks, backpropagation", replace(spec, method="bp", frozen_blocks=DEPTH), dataset)
+    bp_frozen = trained(
+        "frozen blocks, backpropagation", replace(spec, method="bp", frozen_blocks=DEPTH), dataset
+    )
     return diagnose(
         ours.learner.network,
         evaluation_batches(dataset),

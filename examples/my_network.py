@@ -16,7 +16,9 @@ inputs = torch.tensor(digits.data, dtype=torch.float32) / 16  # (1797, 64)
 labels = torch.tensor(digits.target)
 order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
 inputs, labels = inputs[order], labels[order]
-test_batches = list(zip(inputs[TRAINING:].split(100), labels[TRAINING:].split(100)))  # eight of 100 samples
+test_batches = list(
+    zip(inputs[TRAINING:].split(100), labels[TRAINING:].split(100))
+)  # eight of 100 samples
 
 
 class Block(nn.Module):
@@ -24,7 +26,9 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.change = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+        self.change = nn.Sequential(
+            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH)
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         return h + self.change(h)
@@ -38,7 +42,9 @@ class ResidualMLP(nn.Module):
         self.embed = nn.Linear(inputs.shape[1], WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(DEPTH))
         self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
-        self.register_buffer("feedback", torch.randn(DEPTH + 1, CLASSES, WIDTH))  # of the embedding and every block
+        self.register_buffer(
+            "feedback", torch.randn(DEPTH + 1, CLASSES, WIDTH)
+        )  # of the embedding and every block
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.embed(x)

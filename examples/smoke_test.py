@@ -30,9 +30,15 @@ SEED = "seed42"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of results (default results)")
-    parser.add_argument("--setting", help="one setting that has all three runs (default demo and demo_costly)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of results (default results)"
+    )
+    parser.add_argument(
+        "--setting", help="one setting that has all three runs (default demo and demo_costly)"
+    )
     options = parser.parse_args()
     set_numerics(threads=1)
     try:
@@ -55,7 +61,10 @@ def audited(results: Path, setting: str, run: str) -> DiagnosticReport:
         FileNotFoundError: a file that the demo writes is not there.
     """
     stored = results / "checkpoints" / setting / run
-    frozen = {name: results / "baselines" / setting / f"{name}+frozen" / f"{SEED}.json" for name in {run, "bp"}}
+    frozen = {
+        name: results / "baselines" / setting / f"{name}+frozen" / f"{SEED}.json"
+        for name in {run, "bp"}
+    }
     accuracy = accuracy_in(stored / f"{SEED}.json")
     learner = load_checkpoint(existing(stored / f"{SEED}.safetensors"))
     dataset = load_dataset(existing(results / "data" / f"{learner.spec.dataset}.safetensors"))
@@ -92,7 +101,9 @@ def compare(run: str, report: DiagnosticReport) -> bool:
     else:
         expected, agrees = "PASS, trustworthy", (three, four) == ("PASS", "trustworthy")
     accuracy = f"accuracy {report.headline_acc:.3f}"
-    print(f"{'ok' if agrees else 'NOT AS EXPECTED'}: {run}: {accuracy}, {three}, {four} (expected {expected})")
+    print(
+        f"{'ok' if agrees else 'NOT AS EXPECTED'}: {run}: {accuracy}, {three}, {four} (expected {expected})"
+    )
     return agrees
 
 

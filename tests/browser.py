@@ -1,4 +1,6 @@
-"""A headless Chromium for the tests of the page: that of the system, or the one that playwright installed."""
+"""A headless Chromium for the tests of the page: that of the system, or the one that playwright
+installed.
+"""
 
 import shutil
 from contextlib import contextmanager

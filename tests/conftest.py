@@ -14,7 +14,11 @@ from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
-LARGEST = {"test_workflow": 0, "test_stages": 1, "test_conformance": 2}  # first: none is left to the end
+LARGEST = {
+    "test_workflow": 0,
+    "test_stages": 1,
+    "test_conformance": 2,
+}  # first: none is left to the end
 
 settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
@@ -22,7 +26,9 @@ settings.load_profile("tests")
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need `everything` are slow; the file that makes it begins, and those that need it come last."""
+    """Tests that need `everything` are slow; the file that makes it begins, and those that need it
+    come last.
+    """
     needing = [item for item in items if "everything" in item.fixturenames]
     for item in needing:
         item.add_marker("slow")
@@ -56,7 +62,9 @@ def one_thread() -> Iterator[None]:
 
 
 def gaussian_images(labels: torch.Tensor, randomness: torch.Generator) -> torch.Tensor:
-    """uint8 ``(N, 1, 8, 8)``: a bright row per class under Gaussian noise; crops and flips leave the classes apart."""
+    """uint8 ``(N, 1, 8, 8)``: a bright row per class under Gaussian noise; crops and flips leave
+    the classes apart.
+    """
     images = 60 + 20 * torch.randn(len(labels), 1, SIDE, SIDE, generator=randomness)
     images[torch.arange(len(labels)), 0, 3 * labels + 1] += 150
     return images.round().clamp(0, 255).to(torch.uint8)
@@ -93,4 +101,6 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 def make_spec() -> Callable[..., RunSpec]:
     """``make_spec("fa", penalty=0.1, depth=2)``: a small specification with few epochs."""
 
-    return lambda method="bp", **given: spec_of("resmlp", method, **{"depth": 3, "epochs": 2} | given)
+    return lambda method="bp", **given: spec_of(
+        "resmlp", method, **{"depth": 3, "epochs": 2} | given
+    )

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 NUMBERS = st.floats() | st.integers(-99, 99) | st.sampled_from([2**63, 10**400])
 JUNK = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=8) | st.just("inf"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -21,7 +23,13 @@ def altered(content, place=0.9):
 
 def places(value, place=()):
     """Every place in nested lists and mappings."""
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, child in children:
         yield (*place, key)
         yield from places(child, (*place, key))

@@ -36,7 +36,9 @@ def markers(ax, label):
 
 def everything(figure):
     """The data of every line and every text, for comparisons of whole figures."""
-    lines = [(line.get_label(), line.get_xydata().tolist()) for ax in figure.axes for line in ax.lines]
+    lines = [
+        (line.get_label(), line.get_xydata().tolist()) for ax in figure.axes for line in ax.lines
+    ]
     return str(lines), [text.get_text() for text in figure.findobj(Text)]
 
 
@@ -51,7 +53,9 @@ def texts(figure):
     with style.context():
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw_without_rendering()
-        found = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text())
+        found = figure.findobj(
+            lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text()
+        )
         hidden = {id(label) for ax in figure.axes for label in _outside(ax)}
         return [(t, t.get_window_extent(renderer)) for t in found if id(t) not in hidden]
 
@@ -71,19 +75,27 @@ def _outside(ax):
 
 
 def assert_readable(figure):
-    """No text is cut or touches another; one that stands in a panel of squares lies inside, others off the data."""
+    """No text is cut or touches another; one that stands in a panel of squares lies inside, others
+    off the data.
+    """
     found, page = texts(figure), figure.bbox
     assert len(found) > 7
-    inner = {id(text): ax for ax in figure.axes for text in ax.texts if not isinstance(text, Annotation)}
+    inner = {
+        id(text): ax for ax in figure.axes for text in ax.texts if not isinstance(text, Annotation)
+    }
     for text, box in found:
         assert page.x0 <= box.x0 and box.x1 <= page.x1, f"{text.get_text()!r} is cut"
         assert page.y0 <= box.y0 and box.y1 <= page.y1, f"{text.get_text()!r} is cut"
         for ax in figure.axes:
             data = ax.get_window_extent()
             if inner.get(id(text)) is ax:
-                assert data.x0 <= box.x0 and box.x1 <= data.x1, f"{text.get_text()!r} leaves its panel"
+                assert data.x0 <= box.x0 and box.x1 <= data.x1, (
+                    f"{text.get_text()!r} leaves its panel"
+                )
             else:
-                assert not _overlap(box, data), f"{text.get_text()!r} lies on {ax.get_title(loc='left')!r}"
+                assert not _overlap(box, data), (
+                    f"{text.get_text()!r} lies on {ax.get_title(loc='left')!r}"
+                )
     for (text, box), (other, other_box) in itertools.combinations(found, 2):
         assert not _overlap(box, other_box), f"{text.get_text()!r} and {other.get_text()!r} overlap"
 

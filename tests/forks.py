@@ -1,11 +1,14 @@
-"""Many calls of a command line for the price of one import: a process that has imported it forks for every call.
+"""Many calls of a command line for the price of one import: a process that has imported it forks
+for every call.
 
     python tests/forks.py fa_audit.cli MODULE ...
 
-imports the modules, then reads an order in JSON from every line of its input and answers each with a line:
+imports the modules, then reads an order in JSON from every line of its input and answers each with
+a line:
 
-    {"start": [arguments], "folder": path, "environment": {name: value}, "faults": {name: value}}    ->    process id
-    {"wait": process id}                                                             ->    [exit status, output]
+    {"start": [arguments], "folder": path, "environment": {name: value}, "faults": {name: value}}
+    ->    process id {"wait": process id}
+     ->    [exit status, output]
 """
 
 import atexit
@@ -18,11 +21,20 @@ from importlib import import_module
 from typing import NamedTuple
 
 SNAKEMAKE_S = ("api", "dag", "workflow", "report", "scheduling.job_scheduler", "executors.dryrun")
-SNAKEMAKE = (*(f"snakemake.{name}" for name in SNAKEMAKE_S), "smart_open", "yte", "jsonschema", "numpy", "safetensors")
+SNAKEMAKE = (
+    *(f"snakemake.{name}" for name in SNAKEMAKE_S),
+    "smart_open",
+    "yte",
+    "jsonschema",
+    "numpy",
+    "safetensors",
+)
 
 
 class Outcome(NamedTuple):
-    """How a call ended: its exit status (negative: the signal that killed it) and everything it said."""
+    """How a call ended: its exit status (negative: the signal that killed it) and everything it
+    said.
+    """
 
     status: int
     said: str
@@ -32,7 +44,9 @@ class Server:
     """The process that forks; PYTHONPATH in its environment says whose code runs."""
 
     def __init__(self, command_line, *modules, **environment):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")
+        }
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         command = [sys.executable, __file__, command_line, *modules]
         self.process = subprocess.Popen(command, env=clean | environment, text=True, **pipes)
@@ -63,12 +77,16 @@ class Server:
 
 
 def snakemake_calls(folder, calls):
-    """The outcome of every call of Snakemake, one after the other: its arguments and additions to the environment.
+    """The outcome of every call of Snakemake, one after the other: its arguments and additions to
+    the environment.
 
     A call whose environment has a PROJECT runs in that folder instead of `folder`.
     """
     with Server("snakemake.cli", *SNAKEMAKE) as server:
-        return [server.run(more.get("PROJECT", folder), *words, environment=more) for words, more in calls]
+        return [
+            server.run(more.get("PROJECT", folder), *words, environment=more)
+            for words, more in calls
+        ]
 
 
 def _main(command_line, *modules):

@@ -34,13 +34,22 @@ def network(run, *, setting="main", seed=42, fires="", **found):
     """One network: a row of the runs table, healthy but for what is given.
 
     Args:
-        fires: letters of the checks that fire; `None` for a check not evaluated is given by its column.
+        fires: letters of the checks that fire; `None` for a check not evaluated is given by its
+            column.
         found: columns; and `cosines` per block, `losses` per epoch.
     """
     own = {f"{check}_fires": letter in fires for letter, check in lettered().items()}
-    own |= {f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0 for check in lettered().values()}
-    own |= {f"{check}_{end}": None for check in lettered().values() for end in ("interval_low", "interval_high")}
-    own |= {f"{name}_borderline": False for name in (*lettered().values(), "three_check", "four_check")}
+    own |= {
+        f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0 for check in lettered().values()
+    }
+    own |= {
+        f"{check}_{end}": None
+        for check in lettered().values()
+        for end in ("interval_low", "interval_high")
+    }
+    own |= {
+        f"{name}_borderline": False for name in (*lettered().values(), "three_check", "four_check")
+    }
     own |= {"setting": setting, "run": run, "seed": seed, "method": run.partition("+")[0]}
     own |= {"penalty": parse_run(run).penalty, "digest": f"{setting} {run} {seed}"}
     return HEALTHY | {"cosines": (0.8, 0.8), "losses": (2.0, 1.5, 1.0)} | own | found
@@ -49,7 +58,9 @@ def network(run, *, setting="main", seed=42, fires="", **found):
 def run(name, n=3, **given):
     """Networks of one run with `n` seeds; a list that is given has one value for each of them."""
     return [
-        network(name, seed=seed, **{k: v[i] if isinstance(v, list) else v for k, v in given.items()})
+        network(
+            name, seed=seed, **{k: v[i] if isinstance(v, list) else v for k, v in given.items()}
+        )
         for i, seed in enumerate(SEEDS[:n])
     ]
 
@@ -61,14 +72,21 @@ def several(runs, *, seeds=SEEDS, setting="main", **given):
     for (rank, (name, columns)), seed in itertools.product(enumerate(runs.items()), seeds):
         row = network(name, setting=setting, seed=seed, **columns | given)
         shift = 1 - rank / 50 + seed / 1e4
-        rows.append(row | {key: row[key] * shift for key in (*varied, "deep_cosine", "deep_rho", "deep_nudging")})
+        rows.append(
+            row
+            | {
+                key: row[key] * shift
+                for key in (*varied, "deep_cosine", "deep_rho", "deep_nudging")
+            }
+        )
     return rows
 
 
 def tidy_of(*rows):
     """The tidy tables of networks, or lists of them; settings in the order in which they come.
 
-    Norms grow from block to block and from epoch to epoch up to those of the last state; accuracies rise evenly.
+    Norms grow from block to block and from epoch to epoch up to those of the last state; accuracies
+    rise evenly.
     """
     rows = [row for part in rows for row in (part if isinstance(part, list) else [part])]
     keys = [{name: row[name] for name in ("setting", "run", "seed")} for row in rows]
@@ -87,18 +105,27 @@ def tidy_of(*rows):
         for key, row in zip(keys, rows) for epoch, loss in enumerate(row["losses"], 1)
         for part in [epoch / len(row["losses"])] for layer in range(row["depth"] + 1)
     ]  # fmt: skip
-    table = pd.DataFrame([{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows])
+    table = pd.DataFrame(
+        [{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows]
+    )
     settings, work = tuple(table["setting"].unique()), table[["setting", "run", "seed", *WORK]]
-    return Tidy(settings, table.drop(columns=WORK), pd.DataFrame(layers), pd.DataFrame(history), work)
+    return Tidy(
+        settings, table.drop(columns=WORK), pd.DataFrame(layers), pd.DataFrame(history), work
+    )
 
 
 def backwards(tidy):
     """The same tables, the last row first."""
-    return Tidy(tidy.settings, *(getattr(tidy, name).iloc[::-1] for name in ("runs", "layers", "trajectories", "work")))
+    return Tidy(
+        tidy.settings,
+        *(getattr(tidy, name).iloc[::-1] for name in ("runs", "layers", "trajectories", "work")),
+    )
 
 
 def cells(table):
     """The printed rows in order, each a mapping from heading to markdown text."""
-    lines = [line[2:-2].split(" | ") for line in to_markdown(table).splitlines() if line.startswith("| ")]
+    lines = [
+        line[2:-2].split(" | ") for line in to_markdown(table).splitlines() if line.startswith("| ")
+    ]
     headings = [heading.replace("\\", "") for heading in lines[0]]
     return [dict(zip(headings, line, strict=True)) for line in lines[2:]]

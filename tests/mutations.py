@@ -1,11 +1,12 @@
-"""Break the product on purpose, one promise at a time: the tests named beside each mutation must notice.
+"""Break the product on purpose, one promise at a time: the tests named beside each mutation must
+notice.
 
-    python tests/mutations.py                      # all, each against the test files named for it: some minutes
-    python tests/mutations.py fa-transpose ...     # only these
+    python tests/mutations.py                      # all, each against the test files named for it:
+    some minutes python tests/mutations.py fa-transpose ...     # only these
     python tests/mutations.py --jobs 8             # eight at a time
 
-Works on copies in a temporary folder. Exit status: 0 all caught, 1 one is missed or no longer applies, 2 the tests fail
-without any mutation.
+Works on copies in a temporary folder. Exit status: 0 all caught, 1 one is missed or no longer
+applies, 2 the tests fail without any mutation.
 """
 
 from __future__ import annotations
@@ -383,21 +384,33 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def problems() -> list[str]:
-    """Return why mutations no longer apply: their text does not stand exactly once, or a test file is gone."""
+    """Return why mutations no longer apply: their text does not stand exactly once, or a test file
+    is gone.
+    """
     found = []
     for name, mutation in MUTATIONS.items():
         path = ROOT / mutation.path
         times = path.read_text(encoding="utf-8").count(mutation.old) if path.exists() else 0
         if times != 1:
-            found.append(f"{name}: {mutation.path} has {mutation.old!r} {times} times; expected once.")
-        found += [f"{name}: no {test}." for test in mutation.test_files() if not (ROOT / test).exists()]
+            found.append(
+                f"{name}: {mutation.path} has {mutation.old!r} {times} times; expected once."
+            )
+        found += [
+            f"{name}: no {test}." for test in mutation.test_files() if not (ROOT / test).exists()
+        ]
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=list(MUTATIONS), metavar="NAME", help="mutations; default all")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutations at a time (default 1)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", default=list(MUTATIONS), metavar="NAME", help="mutations; default all"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="mutations at a time (default 1)"
+    )
     options = parser.parse_args()
     if lines := problems():
         print("\n".join(lines))
@@ -408,8 +421,14 @@ def main() -> int:
         print("the tests fail without any mutation: mend them first")
         return 2
     with ThreadPoolExecutor(options.jobs) as pool:
-        missed = [name for name, caught in zip(options.names, pool.map(_caught, options.names)) if not caught]
-    print(f"{len(missed)} of {len(options.names)} missed{': ' if missed else ''}{', '.join(missed)}")
+        missed = [
+            name
+            for name, caught in zip(options.names, pool.map(_caught, options.names))
+            if not caught
+        ]
+    print(
+        f"{len(missed)} of {len(options.names)} missed{': ' if missed else ''}{', '.join(missed)}"
+    )
     return 1 if missed else 0
 
 
@@ -422,12 +441,25 @@ def _caught(name: str) -> bool:
 
 
 def _status(tests: Iterable[str], mutation: Mutation | None = None) -> int:
-    """Run test files in a copy of the project, broken or not, until one fails; returns pytest's exit status."""
+    """Run test files in a copy of the project, broken or not, until one fails; returns pytest's
+    exit status.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(ROOT, Path(folder) / "project", symlinks=True, ignore=_not_copied)
         if mutation:
             mutation.apply(copy)
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", CHEAP, *sorted(tests)]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            CHEAP,
+            *sorted(tests),
+        ]
         environment = os.environ | {"PYTHONPATH": str(copy / "src")}
         return subprocess.run(command, cwd=copy, env=environment, capture_output=True).returncode
 

@@ -1,6 +1,8 @@
-"""Small networks of every architecture, and their forward passes written out by hand, apart from the library's.
+"""Small networks of every architecture, and their forward passes written out by hand, apart from
+the library's.
 
-`training` says how BatchNorm normalises: by the batch, or by its running statistics. Shapes as in the library.
+`training` says how BatchNorm normalises: by the batch, or by its running statistics. Shapes as in
+the library.
 """
 
 import math
@@ -20,14 +22,24 @@ def spec_of(architecture, method="bp", **given):
     """A specification of one short epoch; `given` are fields of it and options of the architecture."""
     options = architecture_options(architecture) | {"width": 8, "depth": 2}
     options |= {name: given.pop(name) for name in options.keys() & given.keys()}
-    values = {"architecture_options": tuple(sorted(options.items())), "epochs": 1, "batch_size": 16, "seed": 3}
+    values = {
+        "architecture_options": tuple(sorted(options.items())),
+        "epochs": 1,
+        "batch_size": 16,
+        "seed": 3,
+    }
     return RunSpec(dataset="tiny", architecture=architecture, method=method, **values | given)
 
 
 @torch.no_grad()
 def rough_learner(architecture, method="bp", shape=SHAPE, **options):
-    """A learner in float64, far from initialisation: no scale is 1, no shift and no running mean is 0."""
-    learner, randomness = build(spec_of(architecture, method, **options), shape, CLASSES), torch.Generator()
+    """A learner in float64, far from initialisation: no scale is 1, no shift and no running mean is
+    0.
+    """
+    learner, randomness = (
+        build(spec_of(architecture, method, **options), shape, CLASSES),
+        torch.Generator(),
+    )
     randomness.manual_seed(6)
     for parameter in learner.network.double().parameters():
         parameter.add_(0.2 * torch.randn(parameter.shape, generator=randomness))
@@ -65,13 +77,20 @@ def assert_same(found, expected, what=""):
 
 
 def snapshot(model):
-    """Everything that an audit could leave on a model, and the global random stream, in a form that compares."""
+    """Everything that an audit could leave on a model, and the global random stream, in a form that
+    compares.
+    """
     modules = {
-        name: (m.training, sorted(vars(m)), [len(value) for key, value in vars(m).items() if "hooks" in key and value])
+        name: (
+            m.training,
+            sorted(vars(m)),
+            [len(value) for key, value in vars(m).items() if "hooks" in key and value],
+        )
         for name, m in model.named_modules()
     }
     parameters = {
-        name: (p.requires_grad, None if p.grad is None else p.grad.tolist()) for name, p in model.named_parameters()
+        name: (p.requires_grad, None if p.grad is None else p.grad.tolist())
+        for name, p in model.named_parameters()
     }
     tensors = {name: value.tolist() for name, value in model.state_dict().items()}
     return tensors, parameters, modules, torch.get_rng_state().tolist()
@@ -95,7 +114,9 @@ class Mine(DFA):
 
 def vector(h):
     """State to ``(B, d)``: itself, the cls token, the mean over positions."""
-    return {2: lambda: h, 3: lambda: h[:, 0], 4: lambda: h.flatten(2).sum(dim=2) / h[0, 0].numel()}[h.dim()]()
+    return {2: lambda: h, 3: lambda: h[:, 0], 4: lambda: h.flatten(2).sum(dim=2) / h[0, 0].numel()}[
+        h.dim()
+    ]()
 
 
 def gradient_vector(g):
@@ -122,7 +143,10 @@ def layer_norm(norm, h):
 
 
 def conv_norm(conv, norm, h, training):
-    h, statistics = F.conv2d(h, conv.weight, padding=1), (norm.running_mean.clone(), norm.running_var.clone())
+    h, statistics = (
+        F.conv2d(h, conv.weight, padding=1),
+        (norm.running_mean.clone(), norm.running_var.clone()),
+    )
     return F.batch_norm(h, *statistics, norm.weight, norm.bias, training)
 
 
@@ -151,7 +175,9 @@ def embed_by_hand(name, network, x, training):
         padded[:, :, : x.shape[2], : x.shape[3]] = x
         patches = padded.view(*x.shape[:2], rows, 4, columns, 4)
         tokens = torch.einsum("bcripj,dcij->brpd", patches, part.project.weight) + part.project.bias
-        return torch.cat([part.cls.repeat(len(x), 1, 1), tokens.flatten(1, 2)], dim=1) + part.position
+        return (
+            torch.cat([part.cls.repeat(len(x), 1, 1), tokens.flatten(1, 2)], dim=1) + part.position
+        )
     if name == "small_resnet":
         return F.relu(conv_norm(part[0], part[1], x, training))
     if name == "mlp":
@@ -164,11 +190,17 @@ def block_by_hand(name, network, layer, h, training):
     block = network.blocks[layer]
     if name == "vit_mini":
         u = h + attention(block.attention, layer_norm(block.attention_norm, h))
-        f = u - h + linear(block.mlp[2], F.gelu(linear(block.mlp[0], layer_norm(block.mlp_norm, u))))
+        f = (
+            u
+            - h
+            + linear(block.mlp[2], F.gelu(linear(block.mlp[0], layer_norm(block.mlp_norm, u))))
+        )
         return f, h + f
     if name == "small_resnet":
         conv1, norm1, _, conv2, norm2 = block.residual
-        following = F.relu(h + conv_norm(conv2, norm2, F.relu(conv_norm(conv1, norm1, h, training)), training))
+        following = F.relu(
+            h + conv_norm(conv2, norm2, F.relu(conv_norm(conv1, norm1, h, training)), training)
+        )
         return following - h, following
     if name == "bn_cnn":
         last = layer == len(network.blocks) - 1
@@ -193,5 +225,7 @@ def by_hand(name, network, x, training, frozen=0):
     """Logits and states of one pass; the first `frozen` blocks normalise by running statistics."""
     states = [embed_by_hand(name, network, x, training)]
     for layer in range(len(network.blocks)):
-        states.append(block_by_hand(name, network, layer, states[-1], training and layer >= frozen)[1])
+        states.append(
+            block_by_hand(name, network, layer, states[-1], training and layer >= frozen)[1]
+        )
     return head_by_hand(name, network, states[-1]), states

@@ -27,7 +27,10 @@ def _printed_audit(folder, data, seed):
         assert main(["train", run, output, "--data", data, *SMALL, "--seed", seed]) == 0
     arguments = ["audit", f"{folder}/dfa{seed}.safetensors", "--data", data]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert main([*arguments, "--frozen", f"{folder}/dfa+frozen{seed}.json", "--format", "json"]) == 0
+        assert (
+            main([*arguments, "--frozen", f"{folder}/dfa+frozen{seed}.json", "--format", "json"])
+            == 0
+        )
     return json.loads(printed.getvalue())
 
 

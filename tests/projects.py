@@ -42,7 +42,13 @@ def copy_sources(folder):
             shutil.copyfile(ROOT / name, folder / name)
             continue
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / name, folder / name, copy_function=shutil.copyfile, ignore=ignore, dirs_exist_ok=True)
+        shutil.copytree(
+            ROOT / name,
+            folder / name,
+            copy_function=shutil.copyfile,
+            ignore=ignore,
+            dirs_exist_ok=True,
+        )
     return folder
 
 
@@ -57,13 +63,24 @@ def write_config(folder, config, name="tiny.yaml"):
 
 def command(*arguments, config="tiny.yaml"):
     configured = ["--configfile", config] if config else []
-    return [sys.executable, "-m", "snakemake", *arguments, PLAIN, "--resources", "gpu=0", *configured]
+    return [
+        sys.executable,
+        "-m",
+        "snakemake",
+        *arguments,
+        PLAIN,
+        "--resources",
+        "gpu=0",
+        *configured,
+    ]
 
 
 def python(folder, *arguments, **environment):
     """Run Python in a folder, with additions to the environment."""
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True
+    )
 
 
 def snakemake(folder, *arguments, config="tiny.yaml", **environment):
@@ -89,7 +106,9 @@ def wait_for(log, words, process):
 
 
 def make_all(folder, config):
-    """Everything of a configuration, in a folder without results, on two cores; what Snakemake said."""
+    """Everything of a configuration, in a folder without results, on two cores; what Snakemake
+    said.
+    """
     write_config(folder, config)
     done = snakemake(folder, "--cores", "2")
     assert done.returncode == 0, done.stdout
@@ -105,7 +124,14 @@ EXPERIMENT = {  # of the first published number: the setting resmlp of configs/t
 TINY = EXPERIMENT | {"seeds": [1], "runs": ["dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
 COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "value"}
 COMMON |= {"value": 0.5, "deviation": None, "tolerance": 0.5}
-FLAG = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "verdict", "value": True}
+FLAG = {
+    "setting": "resmlp",
+    "n": 1,
+    "seeds": [1],
+    "source": "a paper",
+    "kind": "verdict",
+    "value": True,
+}
 FLAG |= {"run": "fa", "quantity": "scale_flag", "claim": "explodes"}
 PUBLISHED = {
     "claims": {"explodes": "FA explodes"},
@@ -128,7 +154,9 @@ MODEL = {
     "frozen_accuracy": 0.9,
     "batches": 1,
 }
-EVERYTHING = yaml.safe_load((ROOT / "configs/test.yaml").read_text()) | {"models": {"resnet18": MODEL}}
+EVERYTHING = yaml.safe_load((ROOT / "configs/test.yaml").read_text()) | {
+    "models": {"resnet18": MODEL}
+}
 
 
 def finished_project(tmp_path_factory):
@@ -148,12 +176,19 @@ def finished_project(tmp_path_factory):
 
 def audits(folder):
     """Every audit of a project, by its run."""
-    return {RunKey.of(path): json.loads(path.read_text()) for path in folder.glob("results/audits/*/*/*.json")}
+    return {
+        RunKey.of(path): json.loads(path.read_text())
+        for path in folder.glob("results/audits/*/*/*.json")
+    }
 
 
 def check_evidence(audit):
-    """Check that every layer was measured, and that all blocks but the frozen ones moved if anything was trained."""
-    assert all(math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"])
+    """Check that every layer was measured, and that all blocks but the frozen ones moved if
+    anything was trained.
+    """
+    assert all(
+        math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"]
+    )
     assert all(abs(block["cosine"]["value"]) <= 1 for block in audit["credit"])
     moved = [block["feature_drift"]["value"] > 0 for block in audit["credit"]]
     still = audit["spec"]["frozen_blocks"] if audit["spec"]["epochs"] else len(moved)
@@ -162,7 +197,9 @@ def check_evidence(audit):
 
 
 def plan_of(said):
-    """The jobs of a dry run, from what it said, as ``{rule: sorted wildcards}``: Snakemake's own order varies."""
+    """The jobs of a dry run, from what it said, as ``{rule: sorted wildcards}``: Snakemake's own
+    order varies.
+    """
     jobs = {}
     for block in re.split(r"\n *(?=\[|rule |localrule )", said):
         if match := re.match(r"(?:local)?rule (\w+):", block):

@@ -1,4 +1,6 @@
-"""A Slurm on this machine, on loopback: munged, slurmctld, slurmd; one node, two CPUs and a GPU that is none."""
+"""A Slurm on this machine, on loopback: munged, slurmctld, slurmd; one node, two CPUs and a GPU
+that is none.
+"""
 
 import os
 import re
@@ -13,12 +15,24 @@ from datetime import datetime
 from getpass import getuser
 from pathlib import Path
 
-PROGRAMS = ("setpriv", "munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+PROGRAMS = (
+    "setpriv",
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "srun",
+    "squeue",
+    "scontrol",
+    "scancel",
+    "sinfo",
+)
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin"
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "TERM")  # what it starts is ended when the test dies
 PATIENCE = 60  # seconds until a daemon must have answered
 
-# Loopback alone, no cgroups, no accounting database: finished jobs stay in the controller's memory and in jobs.log.
+# Loopback alone, no cgroups, no accounting database: finished jobs stay in the controller's memory
+# and in jobs.log.
 SLURM_CONF = """
 ClusterName=fa-audit-test
 SlurmctldHost={host}(127.0.0.1)
@@ -54,7 +68,8 @@ GRES_CONF = "AutoDetect=off\nNodeName={host} Name=gpu Type=fake File=/dev/null\n
 PROLOG = '#!/bin/sh\n[ -z "$CUDA_VISIBLE_DEVICES" ] || echo export CUDA_VISIBLE_DEVICES=99$CUDA_VISIBLE_DEVICES\n'
 GPU = "990"
 ACCOUNTS = "#!/bin/sh\necho my_group\n"  # what sacctmgr would say, with accounting
-# The executor hides every SLURM_* variable from srun, which elsewhere finds its configuration in /etc.
+# The executor hides every SLURM_* variable from srun, which elsewhere finds its configuration in
+# /etc.
 SRUN = '#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {srun} "$@"\n'
 
 
@@ -69,7 +84,11 @@ class Cluster:
         self.folder = folder
         foreign = ("SLURM", "SBATCH", "SRUN", "SQUEUE", "SINFO", "SCANCEL", "SNAKEMAKE")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        own = {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin:{SEARCHED}", "CUDA_VISIBLE_DEVICES": ""}
+        own = {
+            "SLURM_CONF": f"{folder}/slurm.conf",
+            "PATH": f"{folder}/bin:{SEARCHED}",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
         self.environment = clean | own
 
     def ask(self, *command):
@@ -81,7 +100,10 @@ class Cluster:
     def jobs(self):
         """Every submission so far as ``{field: value}``, in order; the times in seconds since 1970."""
         shown = self.ask("scontrol", "--oneliner", "show", "job")
-        return sorted(map(_fields, re.findall("^JobId=.*", shown, re.MULTILINE)), key=lambda job: int(job["JobId"]))
+        return sorted(
+            map(_fields, re.findall("^JobId=.*", shown, re.MULTILINE)),
+            key=lambda job: int(job["JobId"]),
+        )
 
     def cancel_all(self):
         """End every job: a step's process would outlive slurmd."""
@@ -99,7 +121,9 @@ class Cluster:
 def _fields(line):
     job = dict(re.findall(r"(\S+?)=(.*?)(?=\s+\S+?=|\s*$)", line))
     times = {name: job[name] for name in ("SubmitTime", "StartTime", "EndTime")}
-    return job | {k: datetime.fromisoformat(v).timestamp() for k, v in times.items() if v[0].isdigit()}
+    return job | {
+        k: datetime.fromisoformat(v).timestamp() for k, v in times.items() if v[0].isdigit()
+    }
 
 
 def missing():
@@ -111,7 +135,8 @@ def missing():
 def running_cluster():
     """Start a Slurm, give it as `Cluster`, and stop what was started, whatever happened meanwhile."""
     with ExitStack() as stack:
-        # Not pytest's folder: a socket's name must be short and munged wants every folder above it to be searchable.
+        # Not pytest's folder: a socket's name must be short and munged wants every folder above it
+        # to be searchable.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fa-audit-slurm-")))
         folder.chmod(0o755)
         cluster = Cluster(folder)
@@ -119,7 +144,9 @@ def running_cluster():
         stack.enter_context(_daemon(cluster, *_munged(folder)))
         _wait(lambda: (folder / "munge.socket").exists(), cluster, "munged")
         stack.enter_context(_daemon(cluster, "slurmctld", "-D"))
-        stack.enter_context(_daemon(cluster, "slurmd", "-D", "-N", socket.gethostname().split(".")[0]))
+        stack.enter_context(
+            _daemon(cluster, "slurmd", "-D", "-N", socket.gethostname().split(".")[0])
+        )
         _wait(cluster.alive, cluster, "slurmctld, slurmd")
         stack.callback(cluster.cancel_all)
         yield cluster
@@ -152,13 +179,25 @@ def _free_ports(count):
 
 
 def _munged(folder):
-    files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-    return ["munged", "--foreground", *(f"--{option}={folder}/munge.{ending}" for option, ending in files.items())]
+    files = {
+        "socket": "socket",
+        "key-file": "key",
+        "pid-file": "pid",
+        "log-file": "log",
+        "seed-file": "seed",
+    }
+    return [
+        "munged",
+        "--foreground",
+        *(f"--{option}={folder}/munge.{ending}" for option, ending in files.items()),
+    ]
 
 
 @contextmanager
 def _daemon(cluster, *command):
-    """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block or the test."""
+    """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block
+    or the test.
+    """
     with (cluster.folder / f"{command[0]}.out").open("w") as said:
         process = subprocess.Popen(
             [*ENDS_WITH_US, *command], env=cluster.environment,
@@ -179,6 +218,9 @@ def _wait(condition, cluster, what):
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in cluster.folder.glob("*.[ol]*"))
+            logs = "\n".join(
+                f"{path.name}: {path.read_text()[-2000:]}"
+                for path in cluster.folder.glob("*.[ol]*")
+            )
             raise RuntimeError(f"no answer from {what} within {PATIENCE} s\n{logs}")
         time.sleep(0.1)

@@ -1,4 +1,6 @@
-"""Layers of the form that BioTorch and LightOn's TinyDFA have, for recipes where these are not installed."""
+"""Layers of the form that BioTorch and LightOn's TinyDFA have, for recipes where these are not
+installed.
+"""
 
 import importlib
 import sys
@@ -32,7 +34,9 @@ class Linear(nn.Linear):
 
 
 class _Sent(torch.autograd.Function):
-    """The identity; its backward pass projects the error to every layer and runs their backward passes."""
+    """The identity; its backward pass projects the error to every layer and runs their backward
+    passes.
+    """
 
     @staticmethod
     def forward(ctx, x, top):
@@ -74,7 +78,10 @@ class DFA(nn.Module):
         return _Sent.apply(x, self)
 
 
-STAND_INS = {"biotorch.layers.fa.linear": {"Linear": Linear}, "tinydfa": {"DFA": DFA, "DFALayer": DFALayer}}
+STAND_INS = {
+    "biotorch.layers.fa.linear": {"Linear": Linear},
+    "tinydfa": {"DFA": DFA, "DFALayer": DFALayer},
+}
 
 
 def stand_in(monkeypatch):
@@ -85,7 +92,9 @@ def stand_in(monkeypatch):
         except ImportError:
             path = name.split(".")
             for end in range(1, len(path)):
-                monkeypatch.setitem(sys.modules, ".".join(path[:end]), types.ModuleType(path[end - 1]))
+                monkeypatch.setitem(
+                    sys.modules, ".".join(path[:end]), types.ModuleType(path[end - 1])
+                )
             module = types.ModuleType(name)
             vars(module).update(members)
             monkeypatch.setitem(sys.modules, name, module)

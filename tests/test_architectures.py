@@ -1,4 +1,6 @@
-"""Every architecture against its formula written out by hand, in float64: gradients, credits, local learning."""
+"""Every architecture against its formula written out by hand, in float64: gradients, credits, local
+learning.
+"""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -35,14 +37,23 @@ from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import block_credits, train
 
-SKIPS = {"resmlp": "outside", "student_mlp": "outside", "vit_mini": "inside", "small_resnet": "inside"}
+SKIPS = {
+    "resmlp": "outside",
+    "student_mlp": "outside",
+    "vit_mini": "inside",
+    "small_resnet": "inside",
+}
 NOT_VECTORS = ("vit_mini", "small_resnet", "bn_cnn")
 every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
 # Every method on one network and every network with two methods; the whole product in the matrix.
 every_pair = pytest.mark.parametrize(
     ("name", "method"),
     [
-        pytest.param(name, method, marks=[] if name == "resmlp" or method in ("dfa", "frsf") else pytest.mark.matrix)
+        pytest.param(
+            name,
+            method,
+            marks=[] if name == "resmlp" or method in ("dfa", "frsf") else pytest.mark.matrix,
+        )
         for name in ARCHITECTURES
         for method in METHODS
     ],
@@ -62,8 +73,12 @@ def test_states_logits_and_all_gradients_are_those_of_the_formula_in_both_modes(
         loss, inner = F.cross_entropy(logits, labels), [*states, *network.parameters()]
         expected = torch.autograd.grad(loss, inner)
         own_logits, own_states = network.train(training)(x, return_hidden=True)
-        found = torch.autograd.grad(F.cross_entropy(own_logits, labels), [*own_states, *network.parameters()])
-        for part, formula in zip((own_logits, *own_states, *found), (logits, *states, *expected), strict=True):
+        found = torch.autograd.grad(
+            F.cross_entropy(own_logits, labels), [*own_states, *network.parameters()]
+        )
+        for part, formula in zip(
+            (own_logits, *own_states, *found), (logits, *states, *expected), strict=True
+        ):
             assert_same(part, formula)
     truth = reference(network, x, labels)
     assert_same(truth.logits, logits)
@@ -88,13 +103,23 @@ def test_a_local_trace_gives_each_residual_its_own_block_only(name, training):
     run = trace(network, x, local=True)
     logits, states = by_hand(name, network, x, training)
     assert network.skip == SKIPS.get(name, "none")
-    for found, expected in zip((run.logits, run.head_input, *run.states), (logits, states[-1], *states), strict=True):
+    for found, expected in zip(
+        (run.logits, run.head_input, *run.states), (logits, states[-1], *states), strict=True
+    ):
         assert_same(found, expected)
     for layer, (f, (h, following)) in enumerate(zip(run.residuals, pairwise(states), strict=True)):
         assert_same(f, following if name not in SKIPS else following - h)
-        slopes = torch.autograd.grad(f.square().sum(), list(network.parameters()), allow_unused=True)
-        reached = {n for (n, _), slope in zip(network.named_parameters(), slopes) if slope is not None and slope.any()}
-        assert reached == {n for n, _ in network.named_parameters() if n.startswith(f"blocks.{layer}.")}
+        slopes = torch.autograd.grad(
+            f.square().sum(), list(network.parameters()), allow_unused=True
+        )
+        reached = {
+            n
+            for (n, _), slope in zip(network.named_parameters(), slopes)
+            if slope is not None and slope.any()
+        }
+        assert reached == {
+            n for n, _ in network.named_parameters() if n.startswith(f"blocks.{layer}.")
+        }
 
 
 def hand_credits(method, name, learner, states, labels):
@@ -120,14 +145,21 @@ def normalised(a, floor):
 )
 @pytest.mark.parametrize("method", ["dfa", "fa"])
 @every_architecture
-def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, frozen, penalty, floor, options):
-    """Every part has its own pass and its own backward; without r(a), credits are gradients of the per-sample loss."""
+def test_the_engine_descends_the_local_losses_as_they_are_written(
+    name, method, frozen, penalty, floor, options
+):
+    """Every part has its own pass and its own backward; without r(a), credits are gradients of the
+    per-sample loss.
+    """
     learner = rough_learner(name, method, frozen_blocks=frozen, penalty=penalty, depth=3, **options)
     network, (x, labels) = learner.network, batch_of()
     learner.train_mode()
     with torch.no_grad():
         _, states = by_hand(name, network, x, training=True, frozen=frozen)
-    credits, scale = hand_credits(method, name, learner, states, labels), len(x) if method == "fa" else 1
+    credits, scale = (
+        hand_credits(method, name, learner, states, labels),
+        len(x) if method == "fa" else 1,
+    )
     embedding, *blocks = (normalised(a, floor) if floor else scale * a for a in credits)
     losses = {network.embed: local_loss(embed_by_hand(name, network, x, training=True), embedding)}
     losses[network.head] = F.cross_entropy(head_by_hand(name, network, states[-1]), labels)
@@ -136,7 +168,9 @@ def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, 
         losses[network.blocks[layer]] = local_loss(f, blocks[layer]) + penalty * energy(f)
     learn(learner, x, labels, torch.Generator())
     for part, loss in losses.items():
-        for parameter, gradient in zip(part.parameters(), torch.autograd.grad(loss, list(part.parameters()))):
+        for parameter, gradient in zip(
+            part.parameters(), torch.autograd.grad(loss, list(part.parameters()))
+        ):
             assert_same(parameter.grad, gradient)
     assert all(p.grad is None for p in network.blocks[:frozen].parameters())
 
@@ -144,10 +178,16 @@ def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, 
 @every_pair
 def test_a_frozen_embedding_keeps_every_bit_and_its_network_can_be_audited(dataset, name, method):
     for options in ({}, {"frozen_blocks": 2}, {"shallow": True}):
-        spec = spec_of(name, method, lr=0.01, epochs=2, frozen_embedding=True, **options)  # one for each block
+        spec = spec_of(
+            name, method, lr=0.01, epochs=2, frozen_embedding=True, **options
+        )  # one for each block
         before = build(spec, dataset.image_shape, dataset.classes).network.state_dict()
         learner = train(spec, dataset).learner
-        kept = [n for n, tensor in learner.network.state_dict().items() if torch.equal(tensor, before[n])]
+        kept = [
+            n
+            for n, tensor in learner.network.state_dict().items()
+            if torch.equal(tensor, before[n])
+        ]
         fixed = ("embed.", "blocks.") if "frozen_blocks" in options else "embed."
         assert kept == [n for n in before if n.startswith(fixed)]
         assert audit(learner, dataset, None).checks.finite
@@ -161,14 +201,23 @@ def test_every_method_moves_every_parameter_with_blocks_and_without(dataset, nam
         "predictive_coding",
         "dual_propagation",
     )  # a cls token that attends to nothing, and exact gradients
-    own = name == "vit_mini" and method == "forward_gradient"  # its loss on h_0 reads the cls token alone
+    own = (
+        name == "vit_mini" and method == "forward_gradient"
+    )  # its loss on h_0 reads the cls token alone
     patches = ["embed.project.weight", "embed.project.bias"]
-    for shallow, expected in ((False, patches if own else []), (True, patches if own or blind else [])):
-        spec = spec_of(name, method, weight_decay=0.0, lr=0.01, epochs=2, shallow=shallow)  # one for each block
+    for shallow, expected in (
+        (False, patches if own else []),
+        (True, patches if own or blind else []),
+    ):
+        spec = spec_of(
+            name, method, weight_decay=0.0, lr=0.01, epochs=2, shallow=shallow
+        )  # one for each block
         before = build(spec, dataset.image_shape, dataset.classes).network.state_dict()
         after = train(spec, dataset).learner.network
         assert len(after.blocks) == (0 if shallow else 2)
-        assert [n for n, tensor in after.state_dict().items() if torch.equal(tensor, before[n])] == expected
+        assert [
+            n for n, tensor in after.state_dict().items() if torch.equal(tensor, before[n])
+        ] == expected
         assert all(tensor.isfinite().all() for tensor in after.state_dict().values())
 
 
@@ -179,21 +228,29 @@ def test_methods_that_transport_find_the_partner_of_every_weight(name, method, g
     learner.network.eval()
     weights = [p.detach() for p in learner.network.blocks.parameters() if p.dim() > 1]
     with torch.no_grad():
-        for partner, weight in zip([*learner.state.buffers(), *learner.state.parameters()], weights, strict=True):
+        for partner, weight in zip(
+            [*learner.state.buffers(), *learner.state.parameters()], weights, strict=True
+        ):
             partner.copy_(gain * (weight if method == "kolen_pollack" else weight.abs()))
     truth = reference(learner.network, x, labels).gradients[1:]
     for layer, (a, g) in enumerate(zip(block_credits(learner, x, labels), truth, strict=True)):
-        assert_same(a, gain ** (2 - layer) * g, layer)  # bn_cnn has no skips and one weight in every block
+        assert_same(
+            a, gain ** (2 - layer) * g, layer
+        )  # bn_cnn has no skips and one weight in every block
 
 
 @every_architecture
 def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
-    """The free states have no energy: after one step only the last one has moved, by alpha beta dCE/dh_L."""
+    """The free states have no energy: after one step only the last one has moved, by alpha beta
+    dCE/dh_L.
+    """
     learner, (x, labels) = rough_learner(name, "ep"), batch_of()
     network = learner.network.eval()
     top = network(x, return_hidden=True)[1][-1].detach().requires_grad_()
     loss = F.cross_entropy(head_by_hand(name, network, top), labels, reduction="sum")
-    credits = EP(steps=1, alpha=0.2).credits(network, trace(network, x, local=True), labels, learner.state)
+    credits = EP(steps=1, alpha=0.2).credits(
+        network, trace(network, x, local=True), labels, learner.state
+    )
     assert_same(credits.blocks[-1], 0.2 * gradient_vector(*torch.autograd.grad(loss, top)))
     assert not any(a.any() for a in (credits.embedding, *credits.blocks[:-1]))
 
@@ -201,7 +258,8 @@ def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
 @pytest.mark.parametrize(("residual", "usual"), [(True, 0.01), (False, 0.5)])
 def test_w2_std_scales_the_second_weights_and_leaves_other_draws_as_they_were(residual, usual):
     plain, small = (
-        build(spec_of("resmlp", "dfa", width=64, residual=residual, w2_std=std), (3, 8, 8), 4) for std in (None, 0.05)
+        build(spec_of("resmlp", "dfa", width=64, residual=residual, w2_std=std), (3, 8, 8), 4)
+        for std in (None, 0.05)
     )
     ours, theirs = small.network.state_dict(), plain.network.state_dict()
     for name, weight in ours.items():
@@ -229,5 +287,8 @@ def test_the_student_is_the_residual_mlp_without_terminal_norm(dataset, method):
     student, spec = spec_of("student_mlp", method), spec_of("resmlp", method)
     options = dict(spec.architecture_options) | {"terminal_norm": False}
     mlp = replace(spec, architecture_options=tuple(sorted(options.items())))
-    for make in (lambda s: build(s, dataset.image_shape, dataset.classes), lambda s: train(s, dataset).learner):
+    for make in (
+        lambda s: build(s, dataset.image_shape, dataset.classes),
+        lambda s: train(s, dataset).learner,
+    ):
         assert_same_bits(*(learner_tensors(make(s)) for s in (student, mlp)))

@@ -10,8 +10,12 @@ from fa_audit.results.figures import files
 from fa_audit.results.kinds import KINDS
 
 CONFIG = {
-    "figures": {"trajectories": {"settings": ["main_audit", "vit_mini_clipped"], "title": "Over training"}},
-    "tables": {"cross": {"kind": "comparison", "settings": ["vit_mini_clipped"], "title": "Audits"}},
+    "figures": {
+        "trajectories": {"settings": ["main_audit", "vit_mini_clipped"], "title": "Over training"}
+    },
+    "tables": {
+        "cross": {"kind": "comparison", "settings": ["vit_mini_clipped"], "title": "Audits"}
+    },
     "labels": {"vit_mini_clipped": "ViT-Mini"},
 }
 
@@ -20,7 +24,9 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, monkeypatc
     drawn = []
     monkeypatch.setattr(files, "save", lambda figure, path, origin: drawn.append(figure))
     settings = yaml.safe_load((ROOT / "config.yaml").read_text())["settings"]
-    config = CONFIG | {"settings": {name: settings[name] for name in ("main_audit", "vit_mini_clipped")}}
+    config = CONFIG | {
+        "settings": {name: settings[name] for name in ("main_audit", "vit_mini_clipped")}
+    }
     grid = read_grid(config, KINDS)
     made = dict(artefacts.artefacts_from(config, grid, ROOT / "reference/measured", tmp_path))
     assert made["figures/trajectories"] == "" and "vit_mini_clipped" in made["tables/cross"]

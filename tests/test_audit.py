@@ -22,9 +22,15 @@ from fa_audit.training.loop import block_credits, train
 from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 
 
-def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(make_spec, dataset):
-    learners = (build(make_spec(method), dataset.image_shape, dataset.classes) for method in ("bp", "fa"))
-    bp, fa = (credits_as_trained(learner, *evaluation_batches(dataset)[0])[0] for learner in learners)
+def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(
+    make_spec, dataset
+):
+    learners = (
+        build(make_spec(method), dataset.image_shape, dataset.classes) for method in ("bp", "fa")
+    )
+    bp, fa = (
+        credits_as_trained(learner, *evaluation_batches(dataset)[0])[0] for learner in learners
+    )
     assert [block["cosine"].value for block in bp] == pytest.approx([1, 1, 1], abs=1e-6)
     *below, last = [block["cosine"].value for block in fa]
     assert last == pytest.approx(1, abs=1e-6) and fa[-1]["cosine_at_input"].value > 0.9
@@ -41,7 +47,8 @@ def test_credits_residuals_and_states_are_compared_by_medians_over_samples(make_
     norm, layer = torch.linalg.vector_norm, report.evidence.layers[-1]
     expected = {
         report.credit[1]["credit_norm"].value: norm(credits[1], dim=1),
-        report.credit[1]["residual_ratio"].value: norm(run.residuals[1], dim=1) / norm(run.states[1], dim=1),
+        report.credit[1]["residual_ratio"].value: norm(run.residuals[1], dim=1)
+        / norm(run.states[1], dim=1),
         layer.displacement.value: norm(last - start, dim=1) / norm(start, dim=1),
         layer.cosine_to_embedding.value: torch.cosine_similarity(last, start, dim=1),
     }
@@ -52,11 +59,17 @@ def test_credits_residuals_and_states_are_compared_by_medians_over_samples(make_
 
 @pytest.mark.parametrize("residual", [True, False])
 def test_states_are_measured_on_256_samples_too(make_spec, dataset, residual):
-    images, labels = (torch.cat([part] * 20)[:300] for part in (dataset.test_images, dataset.test_labels))
+    images, labels = (
+        torch.cat([part] * 20)[:300] for part in (dataset.test_images, dataset.test_labels)
+    )
     images[128:256], images[256:] = 255 - images[128:256], 0  # the last do not count
     large = replace(dataset, test_images=images, test_labels=labels)
     learner = build(make_spec("dfa", residual=residual), dataset.image_shape, dataset.classes)
-    x, y, layers = large.normalise(images[:256]), labels[:256], audit(learner, large, 0.5).evidence.layers
+    x, y, layers = (
+        large.normalise(images[:256]),
+        labels[:256],
+        audit(learner, large, 0.5).evidence.layers,
+    )
     states, gradients = states_and_gradients(learner.network, x, y)
     residuals = [r.detach() for r in trace(learner.network, x, local=True).residuals]
     norm = torch.linalg.vector_norm
@@ -76,11 +89,18 @@ def test_states_are_measured_on_256_samples_too(make_spec, dataset, residual):
 
 def test_an_audit_keeps_the_two_frozen_baselines_apart(make_spec, dataset):
     learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
-    report = audit(learner, dataset, 0.5, own_frozen=("dfa+frozen", 0.45), bp_frozen_acc=0.49, name="dfa")
+    report = audit(
+        learner, dataset, 0.5, own_frozen=("dfa+frozen", 0.45), bp_frozen_acc=0.49, name="dfa"
+    )
     assert report.checks.depth.fires is False and report.checks.depth.value == pytest.approx(0.05)
-    assert report.checks.depth_strict.fires is True and report.checks.depth_strict.value == pytest.approx(0.01)
+    assert (
+        report.checks.depth_strict.fires is True
+        and report.checks.depth_strict.value == pytest.approx(0.01)
+    )
     assert report.to_dict()["verdict"]["baseline"] == "dfa+frozen"
-    assert "D3-strict (against bp+frozen)" in report.flags and "D3" not in report.three_check_verdict
+    assert (
+        "D3-strict (against bp+frozen)" in report.flags and "D3" not in report.three_check_verdict
+    )
     assert "dfa+frozen" in str(report)
 
 
@@ -92,46 +112,70 @@ def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dat
     learner = build(make_spec(method), dataset.image_shape, dataset.classes)
     learner.network.embed[1].weight.data[0, 0] = math.nan
     report = audit(learner, dataset, 0.5)
-    of_blocks = [entry for block in report.credit for name, entry in block.items() if name not in FIXED]
+    of_blocks = [
+        entry for block in report.credit for name, entry in block.items() if name not in FIXED
+    ]
     assert len(of_blocks) == 54 and len(report.deep) == 14
-    assert all(entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()])
+    assert all(
+        entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()]
+    )
     assert report.feature_drift["embed.1.weight"].value is None
     json.dumps(report.to_dict(), allow_nan=False)
 
 
 def test_a_network_of_one_block_has_no_deep_layer_and_a_shallow_one_no_blocks(make_spec, dataset):
     for options, blocks in (({"depth": 1}, 1), ({"shallow": True}, 0)):
-        report = audit(build(make_spec("dfa", **options), dataset.image_shape, dataset.classes), dataset, 0.5)
+        report = audit(
+            build(make_spec("dfa", **options), dataset.image_shape, dataset.classes), dataset, 0.5
+        )
         assert len(report.credit) == blocks
-        assert all(entry.value is None and "l >= 1" in entry.reason for entry in report.deep.values())
+        assert all(
+            entry.value is None and "l >= 1" in entry.reason for entry in report.deep.values()
+        )
         assert report.feature_drift["embed.1.weight"].value == 0
 
 
 @dataclass(frozen=True)
 class Single(DFA):
     def credits(self, network, trace, labels, state):
-        return super().credits(network, replace(trace, logits=trace.logits @ torch.eye(network.classes)), labels, state)
+        return super().credits(
+            network, replace(trace, logits=trace.logits @ torch.eye(network.classes)), labels, state
+        )
 
 
 def test_a_method_that_insists_on_float32_keeps_its_cosines(make_spec, dataset):
-    report = audit(build(make_spec("dfa"), dataset.image_shape, dataset.classes, Single()), dataset, 0.5)
+    report = audit(
+        build(make_spec("dfa"), dataset.image_shape, dataset.classes, Single()), dataset, 0.5
+    )
     assert report.deep["cosine"].value is not None
-    for entry in (report.credit[1]["rho"], report.credit[1]["fresh_b_cosine"], report.deep["fresh_b_null"]):
-        assert entry.value is None and entry.reason.startswith("float64 recomputation failed: RuntimeError")
+    for entry in (
+        report.credit[1]["rho"],
+        report.credit[1]["fresh_b_cosine"],
+        report.deep["fresh_b_null"],
+    ):
+        assert entry.value is None and entry.reason.startswith(
+            "float64 recomputation failed: RuntimeError"
+        )
 
 
-def test_a_trajectory_survives_its_csv_and_its_last_rows_are_what_the_audit_measures(make_spec, dataset, tmp_path):
+def test_a_trajectory_survives_its_csv_and_its_last_rows_are_what_the_audit_measures(
+    make_spec, dataset, tmp_path
+):
     run = train(make_spec("dfa"), dataset)
     (tmp_path / "t.csv").write_text(trajectory_csv(run.history))
     assert read_trajectory(tmp_path / "t.csv") == run.history
     for text in ("epoch,layer\n1,0\n", trajectory_csv([run.history[0] | {"grad_norm": None}])):
         (tmp_path / "t.csv").write_text(text)
-        with pytest.raises(AuditError, match=r"t\.csv: expected a trajectory with the columns epoch, layer, hidden"):
+        with pytest.raises(
+            AuditError, match=r"t\.csv: expected a trajectory with the columns epoch, layer, hidden"
+        ):
             read_trajectory(tmp_path / "t.csv")
     report, last = audit(run.learner, dataset, run.accuracy), run.history[-4:]
     assert [entry["hidden_norm"] for entry in last] == report.residual_norms
     assert [entry["grad_norm"] for entry in last] == report.bp_grad_norms
-    assert [entry["cosine"] for entry in last[:-1]] == [block["cosine"].value for block in report.credit]
+    assert [entry["cosine"] for entry in last[:-1]] == [
+        block["cosine"].value for block in report.credit
+    ]
 
 
 def test_tidy_tables_have_one_row_per_run_and_per_state(make_spec, dataset):
@@ -147,11 +191,18 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(make_spec, dataset):
         "baseline_runs": {"own": {"accuracy": 0.4}, "bp": {"accuracy": 0.6}},
     }
     runs, layers = runs_table([entry]), layers_table([entry])
-    assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [run.accuracy, 0.4, 0.6]
+    assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [
+        run.accuracy,
+        0.4,
+        0.6,
+    ]
     for name, found in entry["checks"].items():
         assert runs.loc[0, f"{name}_fires"] == found["fires"]
     stopped = runs_table([entry | {"stopped_after": 1}])  # whose baselines had a larger budget
-    assert stopped[["own_frozen_acc", "bp_frozen_acc"]].isna().all(axis=None) and stopped["finite"].item()
+    assert (
+        stopped[["own_frozen_acc", "bp_frozen_acc"]].isna().all(axis=None)
+        and stopped["finite"].item()
+    )
     assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.evidence.layers[:-1])
     assert layers["layer"].tolist() == [0, 1, 2, 3]
     assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]
@@ -163,5 +214,7 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(make_spec, dataset):
     assert runs.loc[0, ["fresh_b_mean", "fresh_b_std"]].tolist() == [null.value, null.std]
     for name in ("rho", "nudging", "rho_random", "feature_drift"):
         assert layers[name].tolist()[:3] == [block[name].value for block in report.credit]
-    assert layers["rho_random_std"].tolist()[:3] == [block["rho_random"].std for block in report.credit]
+    assert layers["rho_random_std"].tolist()[:3] == [
+        block["rho_random"].std for block in report.credit
+    ]
     assert layers["bridge_residual_reason"].tolist()[:3] == ["the method has no auxiliary net"] * 3

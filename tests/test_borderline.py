@@ -1,4 +1,6 @@
-"""Uncertainty of an audit: its intervals by brute force, what it says where one contains a limit, and over seeds."""
+"""Uncertainty of an audit: its intervals by brute force, what it says where one contains a limit,
+and over seeds.
+"""
 
 import itertools
 import json
@@ -35,28 +37,44 @@ def test_the_intervals_of_a_report_are_those_of_brute_force():
     checks = replace(report, hits=None).checks  # the network was not trained
     *hidden, slopes = (
         part.detach().double().norm(dim=1).numpy()
-        for part in (*states_and_gradients(model, *data[0])[0], states_and_gradients(model, *data[0])[1][-1])
+        for part in (
+            *states_and_gradients(model, *data[0])[0],
+            states_and_gradients(model, *data[0])[1][-1],
+        )
     )
     draws = np.random.default_rng(5).integers(128, size=(5000, 128))
     medians = np.median(np.array(hidden)[:, draws], axis=2)
     growth = np.percentile((medians[1:] / medians[:-1]).max(axis=0), ENDS)
     assert checks.scale.interval == pytest.approx(growth, rel=0.01)
-    assert checks.reference.interval == pytest.approx(np.percentile(np.median(slopes[draws], axis=1), ENDS), rel=0.05)
+    assert checks.reference.interval == pytest.approx(
+        np.percentile(np.median(slopes[draws], axis=1), ENDS), rel=0.05
+    )
 
     [few] = batches(1, size=20)
     ordered = sorted(states_and_gradients(model, *few)[1][-1].double().norm(dim=1).tolist())
-    at_most = stats.binom.sf(9, 20, np.arange(1, 21) / 20)  # for the rank of a resample's median, its tenth value
+    at_most = stats.binom.sf(
+        9, 20, np.arange(1, 21) / 20
+    )  # for the rank of a resample's median, its tenth value
     exact = [ordered[np.searchsorted(at_most, end / 100)] for end in ENDS]
     assert diagnose(model, [few], None).checks.reference.interval == pytest.approx(exact)
 
     means = [states_and_gradients(model, *batch)[1][2].double().mean(dim=0) for batch in data]
-    cosines = {pair: torch.cosine_similarity(*pair, dim=0).item() for pair in itertools.combinations(means, 2)}
-    without = [np.mean([cosines[pair] for pair in cosines if not any(m is out for m in pair)]) for out in means]
+    cosines = {
+        pair: torch.cosine_similarity(*pair, dim=0).item()
+        for pair in itertools.combinations(means, 2)
+    }
+    without = [
+        np.mean([cosines[pair] for pair in cosines if not any(m is out for m in pair)])
+        for out in means
+    ]
     half = stats.t.ppf(0.975, 8) * math.sqrt(8 / 9 * np.sum((without - np.mean(without)) ** 2))
     ends = checks.stability.value - half, checks.stability.value + half
     assert checks.stability.interval == pytest.approx(np.clip(ends, -1, 1), abs=1e-5)
     error = 1.96 * math.sqrt((0.61 * 0.39 + 0.59 * 0.41) / 400)
-    assert checks.depth.interval == pytest.approx((0.02 - error, 0.02 + error), abs=2e-3) and checks.depth.borderline
+    assert (
+        checks.depth.interval == pytest.approx((0.02 - error, 0.02 + error), abs=2e-3)
+        and checks.depth.borderline
+    )
 
 
 def test_differences_of_accuracies_are_covered_by_their_intervals():
@@ -64,7 +82,10 @@ def test_differences_of_accuracies_are_covered_by_their_intervals():
     for _ in range(400):
         first, second = random.random((2, 360)) < [[0.95], [0.90]]
         alone = np.bincount(random.choice(3, size=360, p=[0.09, 0.04, 0.87]), minlength=3)[:2]
-        intervals = unpaired_difference(first.mean(), second.mean(), 360), paired_difference(*alone, 360)
+        intervals = (
+            unpaired_difference(first.mean(), second.mean(), 360),
+            paired_difference(*alone, 360),
+        )
         covered.append([low < 0.05 < high for low, high in intervals])
     assert (abs(np.mean(covered, axis=0) - 0.95) < 0.035).all()
 
@@ -79,13 +100,22 @@ def test_a_borderline_verdict_stays_and_is_called_so_in_texts_and_in_json(tmp_pa
         said = " ".join(text.replace("\\", "").split())
         assert "needs walk-back (c) (borderline)" in said
         assert "PASS, and (c) (borderline) fires" in said
-        assert "mean cosine between batches is 0.4 (one network; 95 % interval 0.25 to 0.55; limit 0.3" in said
-        assert "that the mean gradients of batches differ, or the opposite: (c) is borderline" in said
+        assert (
+            "mean cosine between batches is 0.4 (one network; 95 % interval 0.25 to 0.55; limit 0.3"
+            in said
+        )
+        assert (
+            "that the mean gradients of batches differ, or the opposite: (c) is borderline" in said
+        )
     entry = report().to_dict()
     assert entry["borderline"] == {"checks": ["c"], "three_check": False, "four_check": True}
     (tmp_path / "audit.json").write_text(json.dumps(entry))
     found = read_audit(tmp_path / "audit.json")["checks"]["stability"]
-    assert (found["interval"], found["borderline"], round(found["distance"], 9)) == ([0.25, 0.55], True, -0.1)
+    assert (found["interval"], found["borderline"], round(found["distance"], 9)) == (
+        [0.25, 0.55],
+        True,
+        -0.1,
+    )
     entry["checks"]["stability"]["interval"] = [0.55, 0.25]
     (tmp_path / "audit.json").write_text(json.dumps(entry))
     with pytest.raises(AuditError, match=r"stability.interval: .*the lower one first"):
@@ -101,7 +131,11 @@ def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
         diagnose(network(), batches(), 0.60, 0.55, **given).checks.depth
         for given in ({"paired_hits": (own, frozen)}, {"test_samples": 400}, {})
     )
-    assert np.ptp(paired.interval) < 0.5 * np.ptp(unpaired.interval) and unpaired.borderline and not paired.borderline
+    assert (
+        np.ptp(paired.interval) < 0.5 * np.ptp(unpaired.interval)
+        and unpaired.borderline
+        and not paired.borderline
+    )
     assert unknown.interval is None and "test_samples" in unknown.interval_note
     for name, wrong in (("paired_hits", (own, own)), ("paired_hits", 3), ("test_samples", 0.5)):
         with pytest.raises(AuditError, match=f"{name}: .*; expected"):
@@ -121,12 +155,19 @@ def seeds_of_bp(*distances):
 def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_path, monkeypatch):
     far = (0.05, -0.03, 0.06)
     half = [stats.t.ppf(0.975, n - 1) * np.std(far, ddof=1) / math.sqrt(n) for n in (3, 15, 16)]
-    assert half[2] < np.mean(far) < half[1] and seeds_to_settle([1e-9, 1.0, -1.0]) is seeds_to_settle([1.0]) is None
+    assert (
+        half[2] < np.mean(far) < half[1]
+        and seeds_to_settle([1e-9, 1.0, -1.0]) is seeds_to_settle([1.0]) is None
+    )
     table = main_audit(seeds_of_bp(*far), title="t", labels={})
-    said = "trustworthy 2/3; borderline: c (-0.096 to +0.15 from its limit); 16 seeds would settle it"
+    said = (
+        "trustworthy 2/3; borderline: c (-0.096 to +0.15 from its limit); 16 seeds would settle it"
+    )
     assert cells(table)[0]["four-check"] == said
     values = table.values.set_index(["quantity", "statistic"])["value"].loc["stability_distance"]
-    assert values["seeds_to_settle"] == 16 and values["interval_low"] == pytest.approx(np.mean(far) - half[0])
+    assert values["seeds_to_settle"] == 16 and values["interval_low"] == pytest.approx(
+        np.mean(far) - half[0]
+    )
     monkeypatch.chdir(tmp_path)
     write_tables({tidy_file("runs", "main"): seeds_of_bp(*far).runs.assign(baseline="bp+frozen")})
     lines = "\n".join(verdict_lines(["main"]))
@@ -134,7 +175,11 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_
     square = drawn("verdict_matrix", seeds_of_bp(*far)).axes[0].texts[0]
     assert square.get_text() == "bp\n(c)\npass 3/3\nborderline c"
     stability = drawn("audit_overview", seeds_of_bp(*far)).axes[2]
-    assert len(np.concatenate(lines_of(stability, "borderline"))) == len(stability.collections[0].get_paths()) == 3
+    assert (
+        len(np.concatenate(lines_of(stability, "borderline")))
+        == len(stability.collections[0].get_paths())
+        == 3
+    )
     panels = drawn("threshold_sensitivity", seeds_of_bp(*far)).axes
     assert [len(lines_of(ax, "bp: borderline")) for ax in panels] == [0, 0, 1, 0]
     clear = verdict_over_seeds(seeds_of_bp(-0.05, -0.06, -0.04).runs.to_dict("records"))

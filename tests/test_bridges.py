@@ -1,4 +1,6 @@
-"""State and credit bridge: their nets written out, their credits as finite differences, their losses as sums."""
+"""State and credit bridge: their nets written out, their credits as finite differences, their
+losses as sums.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -27,13 +29,17 @@ KINDS = pytest.mark.parametrize("kind", SHAPED)
 
 @pytest.fixture
 def make_learner():
-    """Learners in float64, with parameters far from their initialisation and a net after its warm-up."""
+    """Learners in float64, with parameters far from their initialisation and a net after its
+    warm-up.
+    """
 
     def make(method, kind="standard", **options):
         if kind == "feature maps":
             spec = spec_of("small_resnet", **options)
         else:
-            spec = spec_of("resmlp", residual=kind != "no skip", terminal_norm=kind != "no norm", **options)
+            spec = spec_of(
+                "resmlp", residual=kind != "no skip", terminal_norm=kind != "no norm", **options
+            )
         learner, randomness = build(spec, SHAPE, CLASSES, method), torch.Generator().manual_seed(2)
         for module in (learner.network.double(), learner.state.double()):
             for parameter in module.parameters():
@@ -57,7 +63,9 @@ def net(module, h, t, error):
 
 
 class ByHand:
-    """States as vectors, output error and per-sample losses of a batch, from the network's own parts."""
+    """States as vectors, output error and per-sample losses of a batch, from the network's own
+    parts.
+    """
 
     def __init__(self, learner, x, labels):
         self.learner, self.labels = learner, labels
@@ -82,16 +90,22 @@ class ByHand:
 
     def value(self, h, layer, net_name="value"):
         """``V`` of each sample, or its moving average's."""
-        return net(getattr(self.learner.state, net_name), h, layer / self.depth, self.error)[:, 0].detach()
+        return net(getattr(self.learner.state, net_name), h, layer / self.depth, self.error)[
+            :, 0
+        ].detach()
 
     def true_slope(self):
         """``g_L`` of the per-sample loss, by moving all positions alike."""
-        return differences(lambda d: self.loss(self.top + self.spread(d)), torch.zeros_like(self.vectors[-1]))
+        return differences(
+            lambda d: self.loss(self.top + self.spread(d)), torch.zeros_like(self.vectors[-1])
+        )
 
     def soft_minima(self, randomness):
         """The target of every ``V(h_l)``, l < L, in the order in which the library draws its noise."""
         method, depth = self.learner.method, len(self.vectors) - 1
-        noise = torch.randn(method.draws, depth, *self.vectors[0].shape, generator=randomness).double()
+        noise = torch.randn(
+            method.draws, depth, *self.vectors[0].shape, generator=randomness
+        ).double()
         targets = []
         for layer, h in enumerate(self.vectors[1:]):
             scale = method.sigma * (h**2).mean(dim=1, keepdim=True) ** 0.5
@@ -104,7 +118,9 @@ class ByHand:
 def differences(function, h, step=1e-5):
     """Central differences of ``(B,)``-valued `function` by the features of `h`, ``(B, d)``."""
     moves = step * torch.eye(h.shape[1], dtype=h.dtype)
-    return torch.stack([(function(h + move) - function(h - move)) / (2 * step) for move in moves], dim=1)
+    return torch.stack(
+        [(function(h + move) - function(h - move)) / (2 * step) for move in moves], dim=1
+    )
 
 
 def arguments(learner, x, labels):
@@ -120,7 +136,12 @@ def loss_of(learner, x, labels, seed=9):
 def test_the_net_has_three_hidden_layers():
     net = BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator())
     shapes = [tuple(p.shape) for p in net.parameters() if p.dim() == 2]
-    assert shapes == [(HIDDEN, WIDTH + 1 + CLASSES), (HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (2, HIDDEN)]
+    assert shapes == [
+        (HIDDEN, WIDTH + 1 + CLASSES),
+        (HIDDEN, HIDDEN),
+        (HIDDEN, HIDDEN),
+        (2, HIDDEN),
+    ]
 
 
 @pytest.mark.parametrize("kind", [*SHAPED, "shallow"])
@@ -129,7 +150,11 @@ def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, b
     learner = make_learner(method, kind, shallow=kind == "shallow")
     hand, credits = ByHand(learner, *batch), method.credits(*arguments(learner, *batch))
     predicted = hand.predicted_loss if method is STATE else hand.value
-    assert credits.normalise and credits.objective is None and len(credits.blocks) == 2 * (kind != "shallow")
+    assert (
+        credits.normalise
+        and credits.objective is None
+        and len(credits.blocks) == 2 * (kind != "shallow")
+    )
     for layer, credit in enumerate((credits.embedding, *credits.blocks[1:])):
         slopes = differences(lambda h, layer=layer: predicted(h, layer), hand.vectors[layer])
         torch.testing.assert_close(credit, slopes, rtol=1e-6, atol=1e-8)
@@ -142,7 +167,10 @@ def test_the_state_bridge_fits_the_last_state_at_unit_rms(make_learner, batch, k
     learner = make_learner(STATE, kind)
     hand = ByHand(learner, *batch)
     target = hand.vectors[-1] / (hand.vectors[-1] ** 2).mean(dim=1, keepdim=True) ** 0.5
-    misses = [net(learner.state, hand.vectors[layer], layer / 2, hand.error) - target for layer in range(2)]
+    misses = [
+        net(learner.state, hand.vectors[layer], layer / 2, hand.error) - target
+        for layer in range(2)
+    ]
     by_hand = sum((miss**2).mean() for miss in misses) / 2
     torch.testing.assert_close(loss_of(learner, *batch), by_hand, rtol=1e-11, atol=0)
     residual = STATE.bridge_residual(*arguments(learner, *batch), torch.Generator())
@@ -174,14 +202,18 @@ def test_the_credit_bridge_s_residual_is_its_distance_from_the_soft_minimum(make
     found = CREDIT.bridge_residual(*arguments(learner, *batch), torch.Generator().manual_seed(9))
     hand = ByHand(learner, *batch)
     targets = hand.soft_minima(torch.Generator().manual_seed(9))
-    expected = [(hand.value(hand.vectors[layer], layer) - targets[layer]).abs() for layer in range(2)]
+    expected = [
+        (hand.value(hand.vectors[layer], layer) - targets[layer]).abs() for layer in range(2)
+    ]
     torch.testing.assert_close(list(found), expected, rtol=1e-10, atol=1e-13)
 
 
 @KINDS
 @BRIDGES
 def test_the_net_descends_the_slope_of_its_loss(make_learner, batch, method, kind):
-    """Finite differences of the loss along every parameter's own gradient; second derivatives reach them all."""
+    """Finite differences of the loss along every parameter's own gradient; second derivatives reach
+    them all.
+    """
     learner = make_learner(method, kind)
     trained = {name: p for name, p in learner.state.named_parameters() if p.requires_grad}
     slopes = torch.autograd.grad(loss_of(learner, *batch), list(trained.values()))
@@ -202,7 +234,9 @@ def test_weight_decay_spares_bridges_but_not_mirrored_weights(make_learner, meth
     for parameter in (*learner.network.parameters(), *learner.state.parameters()):
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     factors = {learner.network: 1 - 0.01 * 0.5, learner.state: 1 - 0.01 * 0.5 * method.decays_state}
-    expected = [factor * p.detach() for module, factor in factors.items() for p in module.parameters()]
+    expected = [
+        factor * p.detach() for module, factor in factors.items() for p in module.parameters()
+    ]
     optimiser.step()
     assert method.decays_state == isinstance(method, KolenPollack)
     found = [p.detach() for module in factors for p in module.parameters()]
@@ -223,7 +257,9 @@ def test_the_moving_average_follows_once_a_minibatch(make_learner, batch):
 
 @dataclass(frozen=True)
 class Recording(CreditBridge):
-    """Notes for every batch whether its credits are the output error through the warm-up's matrices."""
+    """Notes for every batch whether its credits are the output error through the warm-up's
+    matrices.
+    """
 
     direct: list = field(default_factory=list)
 
@@ -232,7 +268,9 @@ class Recording(CreditBridge):
         error = trace.logits.detach().softmax(dim=1) - F.one_hot(labels, CLASSES)
         matrices = [state.feedback.get_buffer(f"B{layer}") for layer in range(3)]
         pairs = zip((found.embedding, *found.blocks), (matrices[0], *matrices), strict=True)
-        self.direct.append(all(torch.allclose(a, error @ b.T, rtol=1e-5, atol=1e-6) for a, b in pairs))
+        self.direct.append(
+            all(torch.allclose(a, error @ b.T, rtol=1e-5, atol=1e-6) for a, b in pairs)
+        )
         return found
 
 
@@ -242,11 +280,15 @@ def test_the_first_fifth_of_the_epochs_learns_from_dfa(make_spec, dataset, epoch
     train(make_spec("credit_bridge", epochs=epochs), dataset, method=method)
     per_epoch = 4 + 1  # minibatches, and the epoch's observation
     trial = 1  # before the first step
-    assert method.direct == [True] * (trial + warm * per_epoch) + [False] * ((epochs - warm) * per_epoch)
+    assert method.direct == [True] * (trial + warm * per_epoch) + [False] * (
+        (epochs - warm) * per_epoch
+    )
 
 
 @pytest.mark.parametrize("tau", [1e-4, 1.0, 1e4])
-@pytest.mark.parametrize(("values", "expected"), [([0.0, 1e6], math.log(2)), ([-1e6], -1e6), ([0.5, 0.5], 0.5)])
+@pytest.mark.parametrize(
+    ("values", "expected"), [([0.0, 1e6], math.log(2)), ([-1e6], -1e6), ([0.5, 0.5], 0.5)]
+)
 def test_the_soft_minimum_is_a_log_of_a_mean_and_never_overflows(values, expected, tau):
     found = soft_minimum(tau * torch.tensor(values, dtype=torch.float64), tau).item()
     assert found == pytest.approx(tau * expected, rel=1e-12)

@@ -1,4 +1,6 @@
-"""Checkpoints keep every bit, refuse everything else, and interrupted trainings end with the same bytes."""
+"""Checkpoints keep every bit, refuse everything else, and interrupted trainings end with the same
+bytes.
+"""
 
 import dataclasses
 import json
@@ -55,14 +57,19 @@ STORED = [  # architecture, method, its constants where they are not the usual o
 def test_a_checkpoint_is_read_back_bit_by_bit(tmp_path, architecture, name, method):
     learner = build(spec_of(architecture, name, frozen_blocks=1), SHAPE, CLASSES, method)
     for tensor in learner_tensors(learner).values():
-        change = 0.1 if tensor.is_floating_point() else True  # away from what building alone would give
+        change = (
+            0.1 if tensor.is_floating_point() else True
+        )  # away from what building alone would give
         tensor.detach().add_(change)
     save_checkpoint(learner, tmp_path / "c")
     again = load_checkpoint(tmp_path / "c")
     assert_same_bits(learner_tensors(learner), learner_tensors(again))
     assert (again.spec, again.image_shape, again.network.classes) == (learner.spec, SHAPE, CLASSES)
     assert again.method == learner.method and (method is None or again.method != load_method(name))
-    learning = [{name: p.requires_grad for name, p in each.network.named_parameters()} for each in (again, learner)]
+    learning = [
+        {name: p.requires_grad for name, p in each.network.named_parameters()}
+        for each in (again, learner)
+    ]
     assert learning[0] == learning[1]
     save_checkpoint(again, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
@@ -79,9 +86,13 @@ def test_damaged_and_other_files_are_refused(learner, tmp_path):
     save_file(tensors, tmp_path / "no digest", {"fa_audit": json.dumps(about)})
     save_file(tensors, tmp_path / "no object", {"fa_audit": "[]"})
     foreign = [path.name for path in tmp_path.iterdir() if path.name != "whole"]
-    words = dict.fromkeys([*foreign, "."], "truncated, foreign or executable") | {"missing": "no such file"}
+    words = dict.fromkeys([*foreign, "."], "truncated, foreign or executable") | {
+        "missing": "no such file"
+    }
     (tmp_path / "a bit").write_bytes(altered(content))
-    words["a bit"] = r"a bit: altered \(SHA-256 differs\); name another file, or delete a damaged one and"
+    words["a bit"] = (
+        r"a bit: altered \(SHA-256 differs\); name another file, or delete a damaged one and"
+    )
     write_tensor_file(tmp_path / "resume", resume_files.FORMAT, tensors, {})
     words["resume"] = "holds 'fa-audit resume 1', expected 'fa-audit checkpoint 1'"
     for name, message in words.items():
@@ -94,7 +105,9 @@ def with_spec(**values):
 
 
 def with_options(**options):
-    return lambda about: with_spec(architecture_options=about["spec"]["architecture_options"] | options)(about)
+    return lambda about: with_spec(
+        architecture_options=about["spec"]["architecture_options"] | options
+    )(about)
 
 
 def with_constants(**constants):
@@ -134,7 +147,8 @@ def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(make_s
     for wrong, description, words in changed:
         write_tensor_file(path, FORMAT, wrong, description)
         with pytest.raises(
-            AuditError, match=r"^\S*/c: .*; name another file, or delete a damaged one and train the run again\.$"
+            AuditError,
+            match=r"^\S*/c: .*; name another file, or delete a damaged one and train the run again\.$",
         ) as caught:
             load_checkpoint(path)
         assert words in str(caught.value)
@@ -156,7 +170,9 @@ def test_a_file_imports_nothing_that_its_reader_did_not_name(learner, tmp_path, 
     tensors, about = read_tensor_file(path, FORMAT)
     for name in ("poison:Mine", "os:getcwd", "fa_audit.methods.fa:FA", "mine"):
         write_tensor_file(path, FORMAT, tensors, with_spec(method=name)(about))
-        with pytest.raises(AuditError, match=f"method '{name}'.*pass load_checkpoint.path, method=YourMethod"):
+        with pytest.raises(
+            AuditError, match=f"method '{name}'.*pass load_checkpoint.path, method=YourMethod"
+        ):
             load_checkpoint(path)
     write_tensor_file(path, FORMAT, tensors, with_spec(architecture="poison:Network")(about))
     for method in (None, FA()):
@@ -167,7 +183,9 @@ def test_a_file_imports_nothing_that_its_reader_did_not_name(learner, tmp_path, 
 
 def test_a_registered_name_does_not_stand_for_another_class(make_spec, tmp_path):
     save_checkpoint(build(make_spec("dfa"), SHAPE, CLASSES, Scaled()), tmp_path / "c")
-    with pytest.raises(AuditError, match=r"method 'dfa' .class 'test_checkpoint:Scaled'., which is not one"):
+    with pytest.raises(
+        AuditError, match=r"method 'dfa' .class 'test_checkpoint:Scaled'., which is not one"
+    ):
         load_checkpoint(tmp_path / "c")
 
 
@@ -177,13 +195,17 @@ def test_the_reader_s_method_is_used_as_it_is(make_spec, tmp_path, caplog):
     save_checkpoint(learner, path)
     same, other = (load_checkpoint(path, method=Scaled(scale=scale)) for scale in (3.0, 4.0))
     assert (same.method, other.method.scale, same.spec) == (learner.method, 4.0, learner.spec)
-    assert [record.levelname for record in caplog.records] == ["WARNING"] and "'scale': 3.0" in caplog.text
+    assert [record.levelname for record in caplog.records] == [
+        "WARNING"
+    ] and "'scale': 3.0" in caplog.text
     assert torch.equal(same.state.B1, learner.state.B1)
 
 
 def test_constants_that_are_no_json_are_refused_before_anything_is_written(make_spec, tmp_path):
     learner = build(make_spec("dfa"), SHAPE, CLASSES, Scaled(scale=torch.ones(2)))
-    with pytest.raises(AuditError, match=r"Scaled': constants found that are not JSON.*Keep tensors in the state"):
+    with pytest.raises(
+        AuditError, match=r"Scaled': constants found that are not JSON.*Keep tensors in the state"
+    ):
         save_checkpoint(learner, tmp_path / "c")
     assert not any(tmp_path.iterdir())
 
@@ -211,7 +233,10 @@ def interrupt(spec, dataset, path, *, after, fingerprint="same", method=None):
 
 
 def assert_same_run(one, other, folder):
-    assert (str(one.history), one.validation_accuracy) == (str(other.history), other.validation_accuracy)
+    assert (str(one.history), one.validation_accuracy) == (
+        str(other.history),
+        other.validation_accuracy,
+    )
     for trained, name in ((one, "one"), (other, "other")):
         save_checkpoint(trained.learner, folder / name)
     assert (folder / "one").read_bytes() == (folder / "other").read_bytes()
@@ -226,7 +251,9 @@ class Diverging(DFA):
 
     def credits(self, network, trace, labels, state):
         found = super().credits(network, trace, labels, state)
-        blocks = [a * math.nan for a in found.blocks] if getattr(state, "late", False) else found.blocks
+        blocks = (
+            [a * math.nan for a in found.blocks] if getattr(state, "late", False) else found.blocks
+        )
         return dataclasses.replace(found, blocks=tuple(blocks))
 
 
@@ -236,11 +263,17 @@ class Diverging(DFA):
         ("resmlp", BP(), {}),
         ("resmlp", FA(), {"random_targets": True}),
         ("resmlp", Diverging(), {}),
-        ("resmlp", FA(), {"optimiser": "sgd", "clip": 0.1, "frozen_embedding": True, "validation": 0.2}),
+        (
+            "resmlp",
+            FA(),
+            {"optimiser": "sgd", "clip": 0.1, "frozen_embedding": True, "validation": 0.2},
+        ),
         ("small_resnet", DFA(), {"penalty": 0.01, "frozen_blocks": 1}),
     ],
 )
-def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(dataset, tmp_path, architecture, method, options):
+def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(
+    dataset, tmp_path, architecture, method, options
+):
     spec, path = spec_of(architecture, "dfa", epochs=4, **options), tmp_path / "resume"
     whole = train(spec, dataset, method=method)
     assert math.isfinite(whole.history[-1]["train_loss"]) == (type(method) is not Diverging)
@@ -254,7 +287,9 @@ def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(dataset, tmp_
         path.unlink()
 
 
-@pytest.mark.parametrize(("architecture", "method"), [("resmlp", "credit_bridge"), ("small_resnet", "ep")])
+@pytest.mark.parametrize(
+    ("architecture", "method"), [("resmlp", "credit_bridge"), ("small_resnet", "ep")]
+)
 def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
     dataset, tmp_path, monkeypatch, architecture, method
 ):
@@ -272,11 +307,16 @@ def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
         tensors = read_tensor_file(path, resume_files.FORMAT)[0]
         found = learner_tensors(part.learner)
         assert_same_bits(found, {name: tensors[name] for name in found})
-        assert part.history == [row for row in whole.history if row["epoch"] <= epoch] and part.stopped_after is None
+        assert (
+            part.history == [row for row in whole.history if row["epoch"] <= epoch]
+            and part.stopped_after is None
+        )
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["2", "4"]
     path.unlink()
     done, run_epoch = [], loop._run_epoch
-    monkeypatch.setattr(loop, "_run_epoch", lambda *given: done.append(given[-1]) or run_epoch(*given))
+    monkeypatch.setattr(
+        loop, "_run_epoch", lambda *given: done.append(given[-1]) or run_epoch(*given)
+    )
     with pytest.raises(Interrupted):
         train(spec, dataset, resume=Interrupting(path, "same", after=3, previous=resume))
     again = Resume(path, "same", previous=resume)
@@ -297,6 +337,10 @@ def test_a_resume_file_of_another_run_or_a_damaged_one_starts_over(make_spec, da
 
 def test_states_are_kept_seconds_apart_and_at_the_end(make_spec, dataset, tmp_path, monkeypatch):
     kept, save = [], Resume.save
-    monkeypatch.setattr(Resume, "save", lambda self, *given: kept.append(given[-1]["epoch"]) or save(self, *given))
-    train(make_spec("bp", epochs=4), dataset, resume=Resume(tmp_path / "resume", "same", every=1000.0))
+    monkeypatch.setattr(
+        Resume, "save", lambda self, *given: kept.append(given[-1]["epoch"]) or save(self, *given)
+    )
+    train(
+        make_spec("bp", epochs=4), dataset, resume=Resume(tmp_path / "resume", "same", every=1000.0)
+    )
     assert kept == [1, 4]

@@ -1,4 +1,6 @@
-"""The table of checks: a fifth one is an entry and a function, and reports, tables, figures and the page have it."""
+"""The table of checks: a fifth one is an entry and a function, and reports, tables, figures and the
+page have it.
+"""
 
 import json
 
@@ -32,7 +34,9 @@ def fifth(monkeypatch):
             "states", len(given.evidence.layers), given.thresholds.limits["states"], "", None, ""
         )
 
-    for kind in FIGURES:  # imported under the fixture, they would keep the fifth check for later tests
+    for (
+        kind
+    ) in FIGURES:  # imported under the fixture, they would keep the fifth check for later tests
         load("figure", FIGURES, kind)
     monkeypatch.setitem(CHECKS, "states", FIFTH)
     monkeypatch.setitem(verdicts.EVALUATE, "states", states)
@@ -46,7 +50,14 @@ def test_a_fifth_check_is_one_entry_and_one_function(fifth, tmp_path, capsys):
     (tmp_path / "audit.json").write_text(json.dumps(audit), encoding="utf-8")
     assert main(["report", str(tmp_path / "audit.json")]) == 0
     assert "D4 / (e) number of states" in capsys.readouterr().out
-    key = {"setting": "main", "run": "dfa", "seed": 0, "stopped_after": None, "baseline_runs": {}, "digest": ""}
+    key = {
+        "setting": "main",
+        "run": "dfa",
+        "seed": 0,
+        "stopped_after": None,
+        "baseline_runs": {},
+        "digest": "",
+    }
     row = runs_table([audit | key]).iloc[0]
     assert row["number_of_states"] == 3 and row["states_fires"] and row["states_distance"] == -1
     assert "e" in verdict_over_seeds([row.to_dict()]).verdict
@@ -54,8 +65,14 @@ def test_a_fifth_check_is_one_entry_and_one_function(fifth, tmp_path, capsys):
 
 @pytest.mark.parametrize("kind", ["audit_overview", "threshold_sensitivity", "verdict_matrix"])
 def test_figures_have_a_fifth_check(fifth, kind):
-    tidy = tidy_of(several({"bp": {"number_of_states": 1}, "dfa": EXPLODED | {"number_of_states": 3, "fires": "e"}}))
-    figure = load("figure", FIGURES, kind)(tidy, title="A title", labels={}, thresholds=DiagnosticThresholds())
+    tidy = tidy_of(
+        several(
+            {"bp": {"number_of_states": 1}, "dfa": EXPLODED | {"number_of_states": 3, "fires": "e"}}
+        )
+    )
+    figure = load("figure", FIGURES, kind)(
+        tidy, title="A title", labels={}, thresholds=DiagnosticThresholds()
+    )
     texts = [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
     assert any(text == "e" or "(e)" in text or "\ne\n" in text for text in texts), texts
 
@@ -63,4 +80,6 @@ def test_figures_have_a_fifth_check(fifth, kind):
 def test_the_page_has_a_fifth_check(fifth):
     tidy = tidy_of(run("dfa", number_of_states=3, fires="e", depth_strict_distance=None))
     (page,) = pages_of(tidy, {}, {})
-    assert [check["meaning"] for check in page.checks if check["letter"] == "e"] == ["there are many states"]
+    assert [check["meaning"] for check in page.checks if check["letter"] == "e"] == [
+        "there are many states"
+    ]

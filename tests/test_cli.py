@@ -50,13 +50,18 @@ def folder(trained, monkeypatch):
 def sidecar(folder, name, **changes):
     """The run's sidecar with another accuracy or specification, as the file of a baseline."""
     facts = json.loads((folder / "dfa.json").read_text())
-    (folder / name).write_text(json.dumps(facts | {"accuracy": 0.99, "spec": facts["spec"] | changes}))
+    (folder / name).write_text(
+        json.dumps(facts | {"accuracy": 0.99, "spec": facts["spec"] | changes})
+    )
     return name
 
 
 def test_an_audit_of_a_trained_run_without_a_baseline_is_incomplete_never_a_pass(folder, capsys):
     assert {path.suffix for path in folder.glob("dfa.*")} == {".safetensors", ".json", ".csv"}
-    assert json.loads((folder / "dfa.json").read_text())["spec"].items() >= {"lr": 2e-3, "weight_decay": 0}.items()
+    assert (
+        json.loads((folder / "dfa.json").read_text())["spec"].items()
+        >= {"lr": 2e-3, "weight_decay": 0}.items()
+    )
     assert run(f"audit dfa.safetensors {DATA}") == 0
     assert "INCOMPLETE(D3 not evaluated)" in capsys.readouterr().out
 
@@ -66,21 +71,37 @@ def test_audit_with_both_baselines_gives_both_verdicts_as_json(folder, capsys):
     bp = sidecar(folder, "bp.json", method="bp", frozen_blocks=2)
     assert run(f"audit dfa.safetensors {DATA} --frozen {own} --bp-frozen {bp} --format json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["verdict"]["three_check"] == "FAIL(D3)" and report["verdict"]["baseline"] == "dfa+frozen"
+    assert (
+        report["verdict"]["three_check"] == "FAIL(D3)"
+        and report["verdict"]["baseline"] == "dfa+frozen"
+    )
     assert report["headline_acc"] == json.loads((folder / "dfa.json").read_text())["accuracy"]
 
 
 @pytest.mark.parametrize(
     ("option", "changes", "words"),
     [
-        ("--frozen", {"frozen_blocks": 2, "epochs": 9}, "epochs 9, not 1. Expected dfa+frozen with the network"),
+        (
+            "--frozen",
+            {"frozen_blocks": 2, "epochs": 9},
+            "epochs 9, not 1. Expected dfa+frozen with the network",
+        ),
         ("--frozen", {"frozen_blocks": 2, "seed": 9}, "seed 9, not 42"),
         ("--frozen", {}, "frozen_blocks 0, not 2. "),
-        ("--bp-frozen", {"frozen_blocks": 2}, "method 'dfa', not 'bp'. Expected bp+frozen with the network"),
+        (
+            "--bp-frozen",
+            {"frozen_blocks": 2},
+            "method 'dfa', not 'bp'. Expected bp+frozen with the network",
+        ),
     ],
 )
-def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, capsys, option, changes, words):
-    assert run(f"audit dfa.safetensors {DATA} {option} {sidecar(folder, 'other.json', **changes)}") == 1
+def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
+    folder, capsys, option, changes, words
+):
+    assert (
+        run(f"audit dfa.safetensors {DATA} {option} {sidecar(folder, 'other.json', **changes)}")
+        == 1
+    )
     said = capsys.readouterr().err
     assert "other.json: of another run than expected: " in said and words in said
     assert said.endswith("data, budget and seed of the audited one. Give its file, or train it.\n")
@@ -94,19 +115,40 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, 
             "audit .",
             ".: found a folder; expected the .safetensors file of a training, such as dfa.safetensors, or what",
         ),
-        (f"audit dfa.safetensors {DATA} --frozen 0.3", "0.3: No such file or directory; expected the JSON beside a"),
+        (
+            f"audit dfa.safetensors {DATA} --frozen 0.3",
+            "0.3: No such file or directory; expected the JSON beside a",
+        ),
         (f"train dfa a_folder.safetensors {DATA}", "found 'a_folder.safetensors'; expected a file"),
-        (f"train dfa {__file__}/x.safetensors {DATA}", "not written (Not a directory). Name another place, or make"),
+        (
+            f"train dfa {__file__}/x.safetensors {DATA}",
+            "not written (Not a directory). Name another place, or make",
+        ),
         ("describe nix", "unknown model 'nix'. Expected package.module:Name"),
         (f"audit {__file__}", "truncated, foreign or executable file"),
-        ("audit dfa.safetensors --data others.safetensors", "the network was trained on 'digits' with images"),
-        (f"audit dfa.safetensors {DATA} --method broken_method:X", "SyntaxError '(' was never closed"),
-        (f"train dfx x.safetensors {DATA}", "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa"),
+        (
+            "audit dfa.safetensors --data others.safetensors",
+            "the network was trained on 'digits' with images",
+        ),
+        (
+            f"audit dfa.safetensors {DATA} --method broken_method:X",
+            "SyntaxError '(' was never closed",
+        ),
+        (
+            f"train dfx x.safetensors {DATA}",
+            "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa",
+        ),
         (f"train dfa x.json {DATA}", "expected a file whose name ends in .safetensors"),
         (f"train dfa x.safetensors {DATA} --device meta", "expected one of cpu, cuda"),
         (f"train dfa x.safetensors {DATA} --device foo", "'foo' is not available"),
-        (f"train dfa x.safetensors {DATA} --epochs 100001", "epochs: found 100001; expected an integer 0..100000: pas"),
-        (f"train dfa x.safetensors {DATA} --lr 0", "lr: found 0.0; expected a finite number > 0, written like 0.001"),
+        (
+            f"train dfa x.safetensors {DATA} --epochs 100001",
+            "epochs: found 100001; expected an integer 0..100000: pas",
+        ),
+        (
+            f"train dfa x.safetensors {DATA} --lr 0",
+            "lr: found 0.0; expected a finite number > 0, written like 0.001",
+        ),
         (f"train dfa x.safetensors {DATA} --epohcs 3", "Did you mean '--epochs'?"),
         (f"train dfa+frozen x.safetensors {DATA} --frozen", "option 'frozen' appears twice"),
         ("train dfa", "required: output, --data. See: fa-audit train --help"),
@@ -125,7 +167,11 @@ def test_bad_input_is_one_line_and_exit_status_1(capsys, command, words):
 
 
 def test_the_lists_have_a_line_for_everything_registered(capsys):
-    for kind, registry in {"methods": METHODS, "architectures": ARCHITECTURES, "datasets": DATASETS}.items():
+    for kind, registry in {
+        "methods": METHODS,
+        "architectures": ARCHITECTURES,
+        "datasets": DATASETS,
+    }.items():
         assert run(f"list {kind}") == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
         assert [line.split(maxsplit=1)[0] for line in lines] == list(registry)
@@ -141,7 +187,10 @@ def test_the_help_has_every_command_under_who_uses_it(capsys):
         run("--help")
     *_, authors, engineers, maintainers = capsys.readouterr().out.split("\n\n")
     named = [re.findall(r"(?m)^  (\w+) ", group) for group in (authors, engineers, maintainers)]
-    assert named[:2] == [["audit", "describe", "report", "compare", "draw"], ["train", "check", "list"]]
+    assert named[:2] == [
+        ["audit", "describe", "report", "compare", "draw"],
+        ["train", "check", "list"],
+    ]
     assert [name for group in named for name in group] == list(COMMANDS)
 
 
@@ -149,7 +198,9 @@ def test_every_argument_has_help_and_every_option_its_default(capsys):
     for command in COMMANDS:
         with pytest.raises(SystemExit):
             run(f"{command} --help")
-        for entry in re.findall(r"(?m)^  (?!-h)\S.*(?:\n    .*)*", capsys.readouterr().out.split("\n\n", 2)[2]):
+        for entry in re.findall(
+            r"(?m)^  (?!-h)\S.*(?:\n    .*)*", capsys.readouterr().out.split("\n\n", 2)[2]
+        ):
             name, *words = entry.split()
             assert len(words) > 2 and (name[0] != "-" or "default" in words), entry
 
@@ -181,6 +232,8 @@ def test_a_reader_that_has_read_enough_is_not_an_error():
     reader, writer = os.pipe()
     os.close(reader)
     program = "from fa_audit.cli import main; raise SystemExit(main(['list', 'methods', 'dfa']))"
-    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")

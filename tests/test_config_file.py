@@ -91,10 +91,20 @@ def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
         " leaves the network untrained.",
         "  a.yaml, line 7: settings.a.seeds.1: found -2; expected an integer from 0 to 2147483647.",
     ]
-    assert refused(*load_config("a.json"))[0].startswith("a.json, line 5: settings.a.seeds.1: found -2")
-    (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: -1", "baseline: []"))
-    assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 8: settings.a.baseline: unknown key")
-    varied = TEXT.replace("-2", "2").replace("epochs: -1", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
+    assert refused(*load_config("a.json"))[0].startswith(
+        "a.json, line 5: settings.a.seeds.1: found -2"
+    )
+    (tmp_path / "names.yaml").write_text(
+        TEXT.replace("-2", "2").replace("epochs: -1", "baseline: []")
+    )
+    assert refused(*load_config("names.yaml"))[0].startswith(
+        "names.yaml, line 8: settings.a.baseline: unknown key"
+    )
+    varied = (
+        TEXT.replace("-2", "2")
+        .replace("epochs: -1", "vary: {epochs: [1, 2]}")
+        .replace("dfa", "dfa+frosen")
+    )
     (tmp_path / "runs.yaml").write_text(varied)
     (line,) = refused(*load_config("runs.yaml"))
     assert line.startswith("runs.yaml, line 9: settings.a.runs.0: run 'dfa+frosen': unknown option")
@@ -106,7 +116,10 @@ def test_a_value_of_the_command_line_has_no_line_and_the_others_keep_theirs(tmp_
     changed = copy.deepcopy(config)
     changed["settings"]["a"]["epochs"] = float("nan")
     first, second = refused(changed, line_of)
-    assert first.startswith("config: settings.a.epochs: found nan") and ", line 7: settings.a.seeds.1" in second
+    assert (
+        first.startswith("config: settings.a.epochs: found nan")
+        and ", line 7: settings.a.seeds.1" in second
+    )
     assert refused(config | {"labels": 3}, line_of)[-1].startswith("  labels: found 3")
     (tmp_path / "b.yaml").write_text("settings: {a: {epochs: 0}}")
     merged = line_of | load_config(tmp_path / "b.yaml")[1]

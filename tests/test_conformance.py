@@ -1,4 +1,6 @@
-"""The conformance suite passes every registered method, and finds by name what is wrong with a broken one."""
+"""The conformance suite passes every registered method, and finds by name what is wrong with a
+broken one.
+"""
 
 import os
 import random
@@ -27,16 +29,30 @@ from fa_audit.testing.findings import Finding
 from fa_audit.testing.subject import Subject
 from fa_audit.training.loop import train
 
-SLOW = {"process", "direction", "downhill", "learns", "architectures"}  # three quarters of the suite's time
-# A method that draws from the global stream resumes to the same bits or not by what was drawn before.
-QUICK = set(CHECKS) - SLOW - {"resume"} - {name for name, check in CHECKS.items() if check.__module__.endswith("steps")}
+SLOW = {
+    "process",
+    "direction",
+    "downhill",
+    "learns",
+    "architectures",
+}  # three quarters of the suite's time
+# A method that draws from the global stream resumes to the same bits or not by what was drawn
+# before.
+QUICK = (
+    set(CHECKS)
+    - SLOW
+    - {"resume"}
+    - {name for name, check in CHECKS.items() if check.__module__.endswith("steps")}
+)
 
 
 def failures(method, checks=CHECKS):
     """Run some checks on a method: name of a failed check -> its line."""
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fa_audit.testing.CHECKS", {name: CHECKS[name] for name in CHECKS if name in checks})
+            patch.setattr(
+                "fa_audit.testing.CHECKS", {name: CHECKS[name] for name in CHECKS if name in checks}
+            )
             check_method(method)
     except ConformanceError as error:
         return dict(line.strip().split(": ", 1) for line in str(error).splitlines()[1:])
@@ -60,7 +76,10 @@ def with_parts(base, function):
 
 def with_credits(base, function):
     """A method whose credits are those of `base` with `function` applied to each."""
-    return with_parts(base, lambda c: replace(c, blocks=(*map(function, c.blocks),), embedding=function(c.embedding)))
+    return with_parts(
+        base,
+        lambda c: replace(c, blocks=(*map(function, c.blocks),), embedding=function(c.embedding)),
+    )
 
 
 def after_step(base, function):
@@ -75,7 +94,17 @@ def after_step(base, function):
 
 
 LONG = {"process", "architectures", "learns"}
-FIRST = ("bp", "fa", "dfa", "weight_mirror", "dtp_drl", "ep_symmetric", "pepita", "forward_forward", "credit_bridge")
+FIRST = (
+    "bp",
+    "fa",
+    "dfa",
+    "weight_mirror",
+    "dtp_drl",
+    "ep_symmetric",
+    "pepita",
+    "forward_forward",
+    "credit_bridge",
+)
 
 
 def briefly_relaxed(name):
@@ -84,7 +113,9 @@ def briefly_relaxed(name):
     return replace(method, steps=3) if hasattr(method, "steps") else name
 
 
-@pytest.mark.parametrize("name", [*FIRST, *slow(*([name] for name in METHODS if name not in FIRST))])
+@pytest.mark.parametrize(
+    "name", [*FIRST, *slow(*([name] for name in METHODS if name not in FIRST))]
+)
 def test_every_registered_method_conforms_in_short_checks(name):
     assert failures(briefly_relaxed(name), set(CHECKS) - LONG) == {}
 
@@ -96,7 +127,11 @@ def test_every_registered_method_learns(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "dfa" else pytest.mark.matrix) for name in METHODS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "dfa" else pytest.mark.matrix)
+        for name in METHODS
+    ],
 )
 def test_every_registered_method_conforms(name):
     assert failures(name) == {}
@@ -119,7 +154,10 @@ class Exact(BP):
 class Attached(DFA):
     def credits(self, network, trace, labels, state):
         error = trace.logits.softmax(dim=-1) - F.one_hot(labels, network.classes)
-        return Credits(tuple(error @ state[layer].T for layer in range(len(network.blocks))), error @ state[0].T)
+        return Credits(
+            tuple(error @ state[layer].T for layer in range(len(network.blocks))),
+            error @ state[0].T,
+        )
 
 
 class Blockwise(FA):
@@ -148,7 +186,9 @@ class Stacked(DFA):
     def init_state(self, network, generator):
         state = nn.Module()
         shape = max(len(network.blocks), 1), network.classes, network.width
-        state.register_buffer("stack", torch.randn(shape, generator=generator) / network.classes**0.5)
+        state.register_buffer(
+            "stack", torch.randn(shape, generator=generator) / network.classes**0.5
+        )
         return state
 
     def credits(self, network, trace, labels, state):
@@ -160,7 +200,9 @@ class Forgetful(FA):  # without the decorator
 
 
 def one_matrix(keep, matrix):
-    """FA with one feedback matrix for all blocks: ``keep(method, state, matrix)`` stores it, `matrix` finds it."""
+    """FA with one feedback matrix for all blocks: ``keep(method, state, matrix)`` stores it,
+    `matrix` finds it.
+    """
 
     class OneMatrix(FA):
         store: ClassVar[dict] = {}
@@ -174,7 +216,9 @@ def one_matrix(keep, matrix):
             state.progress = progress
 
         def credits(self, network, trace, labels, state):
-            return super().credits(network, trace, labels, [matrix(self, state)] * len(network.blocks))
+            return super().credits(
+                network, trace, labels, [matrix(self, state)] * len(network.blocks)
+            )
 
     return OneMatrix
 
@@ -194,21 +238,41 @@ BROKEN = {
     "batch mean": (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows"),
     "noise": (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "purity"),
     "global stream": (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity"),
-    "drifts globally": (after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))), "determinism"),
+    "drifts globally": (
+        after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))),
+        "determinism",
+    ),
     "unfreezes": (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen"),
-    "writes to a block": (after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]), "frozen"),
+    "writes to a block": (
+        after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]),
+        "frozen",
+    ),
     "graph": (Attached, "detached"),
-    "idle": (with_parts(FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))), "moves"),
+    "idle": (
+        with_parts(
+            FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))
+        ),
+        "moves",
+    ),
     "by place": (with_credits(DFA, lambda a: a * torch.arange(1, len(a) + 1)[:, None]), "rows"),
     "needs blocks": (Blockwise, "shapes"),
-    "half precision of numpy": (with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))), "precision"),
+    "half precision of numpy": (
+        with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))),
+        "precision",
+    ),
     "16 features": (with_credits(DFA, lambda a: F.pad(a[:, :16], (0, a.shape[1] - 16))), "sizes"),
     "no module": (type("List", (FA,), {"init_state": lambda *_: []}), "apart"),
     "gradients off": (with_credits(DFA, lambda a: [torch.set_grad_enabled(False), a][1]), "purity"),
     "a summary of None": (type("Untold", (FA,), {"summary": None}), "declarations"),
     "attribute": (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved"),
-    "on the class": (one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]), "saved"),
-    "fades": (one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))), "saved"),
+    "on the class": (
+        one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]),
+        "saved",
+    ),
+    "fades": (
+        one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))),
+        "saved",
+    ),
     "counts its steps": (after_step(Buffered, grow), "resume"),
     "pushes": (Pushing, "auxiliary"),
     "vector of losses": (Vectorial, "auxiliary"),
@@ -232,7 +296,11 @@ KEPT = []
 
 def starting(function):
     """FA that calls ``function(network)`` in `init_state`."""
-    return type("Starting", (FA,), {"init_state": lambda self, *a: [FA.init_state(self, *a), function(a[0])][0]})
+    return type(
+        "Starting",
+        (FA,),
+        {"init_state": lambda self, *a: [FA.init_state(self, *a), function(a[0])][0]},
+    )
 
 
 def scaled(c, factor):
@@ -306,7 +374,9 @@ class Peeking(DFA):
 
 
 def remembering(function):
-    """DFA whose credits are ``function(what it keeps, own credits)``; `what it keeps` is an attribute of the state."""
+    """DFA whose credits are ``function(what it keeps, own credits)``; `what it keeps` is an
+    attribute of the state.
+    """
 
     class Remembering(DFA):
         def credits(self, network, trace, labels, state):
@@ -333,7 +403,9 @@ def averaged(credits, network, trace, labels):
     if trace.states[0].dim() != 3:
         return credits
     loss = F.cross_entropy(trace.logits, labels, reduction="sum")
-    embedding, *blocks = (g.mean(1) for g in torch.autograd.grad(loss, trace.states, retain_graph=True))
+    embedding, *blocks = (
+        g.mean(1) for g in torch.autograd.grad(loss, trace.states, retain_graph=True)
+    )
     return replace(credits, blocks=tuple(blocks), embedding=embedding)
 
 
@@ -362,33 +434,71 @@ HOSTILE += [
     (told(DFA, lambda c, *_: [random.seed(0), c][1]), "purity", "Python's random state"),
     (in_maps(lambda c: scaled(c, -1)), "architectures", r"with \w+, found a mean cosine of -1"),
     (in_maps(rolled), "architectures", r"with \w+, found rows \[1\]"),
-    (told(BP, averaged), "architectures", r"with vit_mini, found a cosine of 0.* network.read_gradient"),
-    (with_parts(DFA, lambda c: replace(c, batch_mean=True)), "means", "unchanged in a .* expected batch_mean=False"),
-    (with_parts(FA, lambda c: replace(c, batch_mean=False)), "means", "halved in a .* expected batch_mean=True"),
-    (type("Summed", (StateBridge,), {"auxiliary_loss": summed}), "means", "twice the gradient of the state's"),
+    (
+        told(BP, averaged),
+        "architectures",
+        r"with vit_mini, found a cosine of 0.* network.read_gradient",
+    ),
+    (
+        with_parts(DFA, lambda c: replace(c, batch_mean=True)),
+        "means",
+        "unchanged in a .* expected batch_mean=False",
+    ),
+    (
+        with_parts(FA, lambda c: replace(c, batch_mean=False)),
+        "means",
+        "halved in a .* expected batch_mean=True",
+    ),
+    (
+        type("Summed", (StateBridge,), {"auxiliary_loss": summed}),
+        "means",
+        "twice the gradient of the state's",
+    ),
     (
         type("FixedB0", (DFA,), {"init_state": fixed_first}),
         "fresh",
         "same credit of embedding, block 0 with other feed",
     ),
     (told(DFA, exact_in_block_1), "fresh", "the same credit of block 1 with .* true gradient"),
-    (remembering(lambda kept, layer, a: kept.setdefault((layer, *a.shape), a.clone()).copy_(a)), "calls", "workspace"),
+    (
+        remembering(lambda kept, layer, a: kept.setdefault((layer, *a.shape), a.clone()).copy_(a)),
+        "calls",
+        "workspace",
+    ),
     (remembering(last), "calls", "no last batch"),
-    (remembering(lambda kept, layer, a: kept.setdefault(layer, a)), "calls", "another batch was seen"),
-    (starting(lambda n: n.embed.requires_grad_(False)), "apart", "off the gradients of embed.1.weight"),
+    (
+        remembering(lambda kept, layer, a: kept.setdefault(layer, a)),
+        "calls",
+        "another batch was seen",
+    ),
+    (
+        starting(lambda n: n.embed.requires_grad_(False)),
+        "apart",
+        "off the gradients of embed.1.weight",
+    ),
     (
         with_credits(DFA, lambda a: a @ torch.eye(a.shape[1]).roll(1, 0).to(a)),
         "direction",
         "transposed weight|the sign",
     ),
     (with_credits(DFA, torch.Tensor.to_sparse), "shapes", r"found sparse \(5, 21\)"),
-    (with_parts(DFA, lambda c: replace(c, blocks=(a for a in c.blocks))), "shapes", "a generator for the blocks"),
-    (with_credits(DFA, lambda a: a - a.mean(0)), "rows", "declare across_samples, which forbids nothing"),
+    (
+        with_parts(DFA, lambda c: replace(c, blocks=(a for a in c.blocks))),
+        "shapes",
+        "a generator for the blocks",
+    ),
+    (
+        with_credits(DFA, lambda a: a - a.mean(0)),
+        "rows",
+        "declare across_samples, which forbids nothing",
+    ),
 ]
 
 
 def scalar_error(shared):
-    """A global scalar error, of each sample or of the batch, through a fixed random vector per block."""
+    """A global scalar error, of each sample or of the batch, through a fixed random vector per
+    block.
+    """
 
     class Scalar(DFA):
         across_samples: ClassVar[bool] = shared
@@ -399,7 +509,9 @@ def scalar_error(shared):
         def credits(self, network, trace, labels, state):
             error = F.cross_entropy(trace.logits.detach(), labels, reduction="none")[:, None]
             error = error.mean().expand_as(error) if shared else error
-            return Credits(tuple(error @ state[i].T for i in range(len(network.blocks))), error @ state[0].T)
+            return Credits(
+                tuple(error @ state[i].T for i in range(len(network.blocks))), error @ state[0].T
+            )
 
     return Scalar
 
@@ -448,7 +560,10 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_an_unusual_method_conforms(name):
-    assert failures(UNUSUAL[name], set(CHECKS) - (LONG if name != "some networks only" else set())) == {}
+    assert (
+        failures(UNUSUAL[name], set(CHECKS) - (LONG if name != "some networks only" else set()))
+        == {}
+    )
 
 
 def test_a_method_that_exits_is_reported_and_the_status_says_so(capsys):
@@ -459,7 +574,11 @@ def test_a_method_that_exits_is_reported_and_the_status_says_so(capsys):
 @pytest.mark.parametrize("function", [lambda p: p.mul_(1.01), lambda p: p.requires_grad_()])
 def test_a_training_that_touches_what_is_frozen_has_no_result(function):
     late = after_step(
-        FA, lambda n, s: [setattr(s, "n", getattr(s, "n", 0) + 1), s.n > 20 and function(next(n.blocks.parameters()))]
+        FA,
+        lambda n, s: [
+            setattr(s, "n", getattr(s, "n", 0) + 1),
+            s.n > 20 and function(next(n.blocks.parameters())),
+        ],
     )
     subject = Subject(late(), "mine")
     with pytest.raises(AuditError, match=r"frozen blocks.0\S+ changed or thawed"):
@@ -489,8 +608,13 @@ class Flat(FA):
     """Takes every state for a vector."""
 
     def credits(self, network, trace, labels, state):
-        (top,) = torch.autograd.grad(F.cross_entropy(trace.logits, labels), trace.head_input, retain_graph=True)
-        return Credits(tuple(top @ state[0] for _ in network.blocks[:-1]) + (top,) * len(network.blocks[-1:]), top)
+        (top,) = torch.autograd.grad(
+            F.cross_entropy(trace.logits, labels), trace.head_input, retain_graph=True
+        )
+        return Credits(
+            tuple(top @ state[0] for _ in network.blocks[:-1]) + (top,) * len(network.blocks[-1:]),
+            top,
+        )
 
 
 class Recording(FA):
@@ -504,7 +628,8 @@ class Recording(FA):
 
 
 @pytest.mark.parametrize(
-    ("kind", "where"), [(Flat, "with vit_mini, "), (Recording, "with small_resnet, found credits changing")]
+    ("kind", "where"),
+    [(Flat, "with vit_mini, "), (Recording, "with small_resnet, found credits changing")],
 )
 def test_a_method_that_does_not_fit_an_architecture_names_it(kind, where):
     found = failures(kind, QUICK | {"architectures"})
@@ -516,7 +641,10 @@ def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch)
     (tmp_path / "costly_method.py").write_text(MY_METHOD + costly)
     monkeypatch.syspath_prepend(tmp_path)
     found = failures("costly_method:Costly", QUICK)
-    assert set(found) == {"declarations"} and "relative_time=-6.0 in the class" in found["declarations"]
+    assert (
+        set(found) == {"declarations"}
+        and "relative_time=-6.0 in the class" in found["declarations"]
+    )
     with_its_own_constants = replace(load_method("costly_method:Mine"), scale=-2.0)
     assert set(failures(with_its_own_constants, {"direction", "downhill"})) == {"direction"}
 
@@ -539,5 +667,7 @@ def test_the_message_has_one_line_for_a_mistake_and_the_random_state_stays():
     title, *lines = str(caught.value).splitlines()
     rest = f"{len(CHECKS) - 3} that rest on them were not run:"
     assert title == f"{__name__}:Blockwise fails 1 of {len(CHECKS)} conformance checks; {rest}"
-    assert ["IndexError: tuple index out of range (test_conformance.py, line" in line for line in lines] == [True]
+    assert [
+        "IndexError: tuple index out of range (test_conformance.py, line" in line for line in lines
+    ] == [True]
     assert torch.equal(torch.get_rng_state(), before)

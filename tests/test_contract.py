@@ -1,4 +1,6 @@
-"""External networks of the reference contract: the audit must see their own gradients, and name violations."""
+"""External networks of the reference contract: the audit must see their own gradients, and name
+violations.
+"""
 
 import copy
 import json
@@ -59,7 +61,10 @@ class External(nn.Module):
         for name, make in kind.modules.items():
             setattr(self, name, make())
         if kind.part is Attention:
-            self.cls, self.pos = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Parameter(torch.randn(1, 5, WIDTH))
+            self.cls, self.pos = (
+                nn.Parameter(torch.randn(1, 1, WIDTH)),
+                nn.Parameter(torch.randn(1, 5, WIDTH)),
+            )
 
     def forward(self, x, return_hidden=False):
         hidden = [self.kind.start(self, x)]
@@ -86,7 +91,9 @@ def spatial(h):
 
 
 def kind_of(part, shape, start, finish, reads="", **modules):
-    return SimpleNamespace(part=part, shape=shape, start=start, finish=finish, reads=reads, modules=modules)
+    return SimpleNamespace(
+        part=part, shape=shape, start=start, finish=finish, reads=reads, modules=modules
+    )
 
 
 LN = lambda: nn.LayerNorm(WIDTH)  # noqa: E731
@@ -133,7 +140,13 @@ def vector(kind, h, mean):
     """The vector of a state, or with a sum in place of the mean the gradient by it."""
     if h.dim() == 4:
         return h.flatten(1) if kind.reads == "maps" else mean(h, (2, 3))
-    return h if h.dim() == 2 else mean(h, 1) if kind.reads == "tokens" else h[:, -1 if kind.reads else 0]
+    return (
+        h
+        if h.dim() == 2
+        else mean(h, 1)
+        if kind.reads == "tokens"
+        else h[:, -1 if kind.reads else 0]
+    )
 
 
 def truth(model, x, labels):
@@ -167,7 +180,9 @@ class Widening(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.head = nn.Linear(4, 5), nn.Linear(9, 3)
-        self.blocks = nn.ModuleList([nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 7)), nn.Linear(7, 9)])
+        self.blocks = nn.ModuleList(
+            [nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 7)), nn.Linear(7, 9)]
+        )
 
     def forward(self, x, return_hidden=False):
         states = [self.embed(x)]
@@ -186,7 +201,10 @@ def test_blocks_that_change_the_width_and_work_in_place_are_audited():
 # The head reads the last state without a module.
 HEADLESS = SimpleNamespace(**vars(KINDS["out_ln"]) | {"finish": lambda m, h: h[:, :CLASSES]})
 VIOLATIONS = {  # attributes of the model, and words of the error
-    "no blocks": ({"blocks": None}, "expected an nn.ModuleList 'blocks'; found children: out_ln, out_head, embed"),
+    "no blocks": (
+        {"blocks": None},
+        "expected an nn.ModuleList 'blocks'; found children: out_ln, out_head, embed",
+    ),
     "a state short": (
         {"answer": lambda y, h, r: (y, h[1:]) if r else y},
         "found 3 hidden states for 3 blocks; expected 4",
@@ -213,7 +231,9 @@ def test_violations_of_the_contract_are_named(case):
 def test_whatever_follows_the_last_state_is_the_models_own():
     model, batches = external("out_ln"), samples("out_ln")
     model.answer = lambda y, h, r: (2 * y, h) if r else 2 * y
-    assert diagnose(model, batches, None).bp_grad_norms == pytest.approx(truth(model, *batches[0])[1], rel=1e-4)
+    assert diagnose(model, batches, None).bp_grad_norms == pytest.approx(
+        truth(model, *batches[0])[1], rel=1e-4
+    )
 
 
 def test_a_last_state_that_no_module_reads_is_refused():
@@ -239,14 +259,19 @@ def test_what_is_not_finite_fails_and_does_not_crash(name, where, value):
             parameter.data.view(-1)[0] = value
     report = diagnose(model, batches, 0.9, 0.1)
     assert not report.evidence.finite and "non-finite" in report.flags
-    assert report.three_check_verdict.startswith("FAIL(") and "non-finite" in report.three_check_verdict
+    assert (
+        report.three_check_verdict.startswith("FAIL(")
+        and "non-finite" in report.three_check_verdict
+    )
     assert report.verdict.startswith("needs walk-back (") and "non-finite" in report.verdict
 
 
 def test_states_that_overflow_and_nan_in_a_token_that_nothing_reads_are_flags():
     overflowing, unread = external("no norm"), external("cls")
     overflowing.embed.weight.data.mul_(1e38)
-    unread.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH))  # tokens do not mix
+    unread.blocks = nn.ModuleList(
+        nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH)
+    )  # tokens do not mix
     assert diagnose(unread, samples("cls"), 0.9, 0.1).evidence.finite
     unread.pos.data[0, -1] = NAN
     for model, name in ((overflowing, "no norm"), (unread, "cls")):

@@ -38,7 +38,9 @@ def limit():
     low, high = RIGHT / SAMPLES, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if chance((RIGHT, SAMPLES), middle) >= LEAST_LIKELY else (low, middle)
+        low, high = (
+            (middle, high) if chance((RIGHT, SAMPLES), middle) >= LEAST_LIKELY else (low, middle)
+        )
     return low
 
 
@@ -51,13 +53,18 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
         assert OPEN.items() <= audit["verdict"].items()
         for name in ("depth", "depth_strict"):
             assert audit["checks"][name]["fires"] is audit["checks"][name]["value"] is None
-    assert report.checks.quoted in str(report).splitlines()[0] and "INCOMPLETE" in report.checks.quoted
+    assert (
+        report.checks.quoted in str(report).splitlines()[0] and "INCOMPLETE" in report.checks.quoted
+    )
     assert main(["report", str(path)]) == 0
     assert f"Verdict to quote: {report.checks.quoted}." in capsys.readouterr().out
     for text in (str(report), report.to_markdown(), report._repr_html_()):
         assert not {"PASS.", "trustworthy"} & set(text.replace("<", " ").split())
     x, labels = (torch.cat(part) for part in zip(*network[1]))
-    assert FAProtocol(network[0], x, labels, description=BLOCKS).run(0.02, 0.9)["verdict"] == OPEN["three_check"]
+    assert (
+        FAProtocol(network[0], x, labels, description=BLOCKS).run(0.02, 0.9)["verdict"]
+        == OPEN["three_check"]
+    )
 
     tidy, audits = alone(read_own([path]))
     row = with_margins(tidy).runs.iloc[0]

@@ -1,4 +1,6 @@
-"""Estimates of hours: by what was measured of a network, a method and its frozen blocks, else by backpropagation's."""
+"""Estimates of hours: by what was measured of a network, a method and its frozen blocks, else by
+backpropagation's.
+"""
 
 import importlib
 import json
@@ -17,7 +19,11 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.info import INFO
 
 SPEC = RunSpec(
-    dataset="digits", architecture="resmlp", architecture_options=(("depth", 2), ("width", 16)), method="dfa", epochs=2
+    dataset="digits",
+    architecture="resmlp",
+    architecture_options=(("depth", 2), ("width", 16)),
+    method="dfa",
+    epochs=2,
 )
 WIDTH_8 = (("depth", 2), ("residual", True), ("terminal_norm", True), ("width", 8))
 BP = replace(SPEC, method="bp")
@@ -43,10 +49,18 @@ RELATIVE = INFO["dfa"].relative_time
 HOURS = {  # hours of two epochs, and whether they were measured
     "its own": ({"method": "bp"}, 1 + 10 / 3600, True),
     "frozen": ({"frozen_blocks": 2}, 0.05, True),
-    "penalty and random targets cost nothing": ({"method": "fa", "penalty": 0.1, "random_targets": True}, 0.5, True),
+    "penalty and random targets cost nothing": (
+        {"method": "fa", "penalty": 0.1, "random_targets": True},
+        0.5,
+        True,
+    ),
     "without frozen blocks": ({"method": "fa", "frozen_blocks": 1}, 0.5, False),
     "backpropagation's": ({}, 10 / 3600 + RELATIVE, False),
-    "backpropagation's, frozen": ({"method": "ep", "frozen_blocks": 2}, 0.1 * INFO["ep"].relative_time, False),
+    "backpropagation's, frozen": (
+        {"method": "ep", "frozen_blocks": 2},
+        0.1 * INFO["ep"].relative_time,
+        False,
+    ),
 }
 
 
@@ -55,7 +69,10 @@ def test_hours_are_those_of_the_nearest_row_and_say_whether_it_is_the_run_s_own(
     change, hours, measured = HOURS[case]
     spec = replace(SPEC, **change)
     assert costs.training_hours(spec, "cpu") == (pytest.approx(hours), measured)
-    snapshot, rest = costs.training_hours(replace(spec, snapshot=1), "cpu"), costs.training_hours(spec, "cpu", after=1)
+    snapshot, rest = (
+        costs.training_hours(replace(spec, snapshot=1), "cpu"),
+        costs.training_hours(spec, "cpu", after=1),
+    )
     started = costs.training_hours(replace(spec, snapshot=0), "cpu").value  # both start a process
     assert snapshot.value + rest.value == pytest.approx(hours + started)
 
@@ -70,8 +87,15 @@ def test_what_was_never_measured_has_no_hours(costs, tmp_path):
 
 def test_results_that_were_timed_replace_stored_costs_on_their_device(costs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    facts = {"spec": SPEC.to_dict() | {"epochs": 4, "seed": 7}, "stopped_after": None, "seconds": 7000.0}
-    for name, rule, seconds in (("checkpoints", "train_network", 7200), ("audits", "audit_network", 360)):
+    facts = {
+        "spec": SPEC.to_dict() | {"epochs": 4, "seed": 7},
+        "stopped_after": None,
+        "seconds": 7000.0,
+    }
+    for name, rule, seconds in (
+        ("checkpoints", "train_network", 7200),
+        ("audits", "audit_network", 360),
+    ):
         written = facts | {"provenance": {"device": "cuda (NVIDIA H200)"}}
         for kind, ending, text in (
             (name, "json", json.dumps(written)),
@@ -84,28 +108,47 @@ def test_results_that_were_timed_replace_stored_costs_on_their_device(costs, tmp
     assert found.training_hours(SPEC, "gpu") == (pytest.approx(1, rel=1e-3), True)
     assert found.audit_hours(SPEC, "gpu") == (pytest.approx(0.1, rel=2e-3), True)
     assert found.training_hours(SPEC, "cpu") == costs.training_hours(SPEC, "cpu")
-    (tmp_path / "results/checkpoints/small/dfa/seed7.json").write_text("{")  # damaged: it is made again
+    (tmp_path / "results/checkpoints/small/dfa/seed7.json").write_text(
+        "{"
+    )  # damaged: it is made again
     assert read_costs("costs.json", own_benchmarks()).training_hours(SPEC, "gpu") is None
 
 
 @pytest.mark.slow
 def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp_path):
     write_config(copy_sources(tmp_path), {"settings": {"tiny": TINY}})
-    there = row(replace(BP, architecture_options=WIDTH_8, batch_size=128, frozen_blocks=2), seconds_per_epoch=1.0)
+    there = row(
+        replace(BP, architecture_options=WIDTH_8, batch_size=128, frozen_blocks=2),
+        seconds_per_epoch=1.0,
+    )
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps({"cpu": [there]}))
     said = [
-        python(tmp_path, *call, "--configfile", "tiny.yaml", PYTHONPATH=str(tmp_path / "src")).stdout
+        python(
+            tmp_path, *call, "--configfile", "tiny.yaml", PYTHONPATH=str(tmp_path / "src")
+        ).stdout
         for call in (["benchmarks/costs.py", "--only", "frozen"], ["-m", "fa_audit.cli", "plan"])
     ]
     rows = json.loads((tmp_path / "benchmarks/costs.json").read_text())["cpu"]
-    assert [(row["method"], row["frozen_blocks"]) for row in rows] == [("bp", 2), ("bp", 0), ("dfa", 0), ("dfa", 2)]
+    assert [(row["method"], row["frozen_blocks"]) for row in rows] == [
+        ("bp", 2),
+        ("bp", 0),
+        ("dfa", 0),
+        ("dfa", 2),
+    ]
     assert rows[0] == there and "3 rows measured, 0 more are missing" in said[0]
-    assert all(row["seconds_per_epoch"] > 0 and row["start_seconds"] > 0 and row["memory_mb"] > 100 for row in rows[1:])
-    assert 0.5 < rows[1]["times_bp"] < 2 and rows[3]["times_bp"] < 2 * rows[2]["times_bp"]  # dfa, frozen
+    assert all(
+        row["seconds_per_epoch"] > 0 and row["start_seconds"] > 0 and row["memory_mb"] > 100
+        for row in rows[1:]
+    )
+    assert (
+        0.5 < rows[1]["times_bp"] < 2 and rows[3]["times_bp"] < 2 * rows[2]["times_bp"]
+    )  # dfa, frozen
     assert re.search(r"^in all +1 +3 +0 +0 +0\.\d+ +\?$", said[1], re.MULTILINE), said[1]
 
 
-@pytest.mark.parametrize("path", ["config.yaml", "configs/cpu.yaml", "configs/demo.yaml", "configs/gallery.yaml"])
+@pytest.mark.parametrize(
+    "path", ["config.yaml", "configs/cpu.yaml", "configs/demo.yaml", "configs/gallery.yaml"]
+)
 def test_every_network_of_the_configurations_has_a_stored_benchmark(path):
     costs, grid = read_costs(ROOT / "benchmarks/costs.json"), read_grid(load_config(ROOT / path)[0])
     specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
@@ -117,9 +160,20 @@ def test_every_network_of_the_configurations_has_a_stored_benchmark(path):
 def test_hours_on_a_gpu_are_estimated_from_floating_point_operations_and_launches(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     estimate = importlib.import_module("gpu_estimate")
-    options = {"architecture": {"name": "resmlp", "width": 512, "depth": 2}, "runs": ["bp"], "seeds": [1]}
+    options = {
+        "architecture": {"name": "resmlp", "width": 512, "depth": 2},
+        "runs": ["bp"],
+        "seeds": [1],
+    }
     grid = read_grid(
-        {"settings": {"wide": TINY | options | {"epochs": 9, "snapshots": [4]} | {"baselines": ["bp+frozen"]}}}
+        {
+            "settings": {
+                "wide": TINY
+                | options
+                | {"epochs": 9, "snapshots": [4]}
+                | {"baselines": ["bp+frozen"]}
+            }
+        }
     )
     seconds = []
     for launch in (0.0, 1.0):
@@ -129,7 +183,9 @@ def test_hours_on_a_gpu_are_estimated_from_floating_point_operations_and_launche
         seconds.append([estimate.training_seconds(grid, key) for key in keys])
     spec = grid.spec(RunKey("wide", "bp", 1))
     steps, batch = math.ceil(1437 / spec.batch_size), spec.batch_size
-    forward = 2 * batch * (64 * 512 + 2 * 2 * 512**2 + 512 * 10)  # backward: twice, but for the gradient of the images
+    forward = (
+        2 * batch * (64 * 512 + 2 * 2 * 512**2 + 512 * 10)
+    )  # backward: twice, but for the gradient of the images
     step = (3 * forward - 2 * batch * 64 * 512) / estimate.RATE
     assert seconds[0] == pytest.approx([4 * steps * step, 5 * steps * step])
     operations = (seconds[1][0] - seconds[0][0]) / (4 * steps)

@@ -1,4 +1,6 @@
-"""Credit metrics against closed forms: true gradients, transposed heads, chance, hand-scaled weights."""
+"""Credit metrics against closed forms: true gradients, transposed heads, chance, hand-scaled
+weights.
+"""
 
 import math
 from dataclasses import replace
@@ -42,7 +44,9 @@ def batch():
 
 @pytest.fixture
 def vectors():
-    """Random credits ``(B, d)``, directions ``(M, B, d)`` and the loss changes that are linear in them."""
+    """Random credits ``(B, d)``, directions ``(M, B, d)`` and the loss changes that are linear in
+    them.
+    """
     randomness = torch.Generator().manual_seed(2)
     credit = torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=randomness)
     directions = unit_directions(2, 0, credit)
@@ -51,7 +55,9 @@ def vectors():
 
 def mixed(credit):
     """The credit with as much noise."""
-    return credit + torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    return credit + torch.randn(
+        BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
 
 
 def rough(method, **options):
@@ -61,13 +67,21 @@ def rough(method, **options):
 def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):
     credit, directions, changes = vectors
     pairs = 32 * BATCH
-    assert perturbation_correlation(credit, directions, changes) == Measured(pytest.approx(1, abs=1e-12), pairs, pairs)
-    assert perturbation_correlation(-credit, directions, changes).value == pytest.approx(-1, abs=1e-12)
+    assert perturbation_correlation(credit, directions, changes) == Measured(
+        pytest.approx(1, abs=1e-12), pairs, pairs
+    )
+    assert perturbation_correlation(-credit, directions, changes).value == pytest.approx(
+        -1, abs=1e-12
+    )
     other = mixed(credit)
-    predicted = np.array([[v @ a for v, a in zip(rows, other.numpy())] for rows in directions.numpy()])
+    predicted = np.array(
+        [[v @ a for v, a in zip(rows, other.numpy())] for rows in directions.numpy()]
+    )
     expected = np.corrcoef(predicted.ravel(), changes.numpy().ravel() + 7)[0, 1]
     assert 0.5 < expected < 0.95
-    assert perturbation_correlation(other, directions, changes + 7).value == pytest.approx(expected, rel=1e-10)
+    assert perturbation_correlation(other, directions, changes + 7).value == pytest.approx(
+        expected, rel=1e-10
+    )
 
 
 @torch.no_grad()
@@ -77,7 +91,10 @@ def test_float32_loses_the_change_of_the_loss_where_states_are_large(batch):
     for factor, low, high in ((1.0, 0.99, 1.01), (1e5, -0.5, 0.5)):
         single.network.embed[1].weight.mul_(factor)
         block = measure_credits(single, batch[0].float(), batch[1]).blocks[1]
-        assert block["rho_bp_at_input"].value > 0.99 and low < block["rho_bp_float32_at_input"].value < high
+        assert (
+            block["rho_bp_at_input"].value > 0.99
+            and low < block["rho_bp_float32_at_input"].value < high
+        )
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-3, 1e30, 1e290])
@@ -85,8 +102,12 @@ def test_rho_ignores_one_scale_of_all_credits_and_sees_scales_between_samples(ve
     credit, directions, changes = vectors
     other = mixed(credit)
     expected = perturbation_correlation(other, directions, changes).value
-    assert perturbation_correlation(scale * other, directions, changes).value == pytest.approx(expected, abs=1e-9)
-    assert perturbation_correlation(other, directions, scale * changes).value == pytest.approx(expected, abs=1e-9)
+    assert perturbation_correlation(scale * other, directions, changes).value == pytest.approx(
+        expected, abs=1e-9
+    )
+    assert perturbation_correlation(other, directions, scale * changes).value == pytest.approx(
+        expected, abs=1e-9
+    )
     uneven = other * torch.linspace(0.01, 10, BATCH, dtype=torch.float64)[:, None]
     assert abs(perturbation_correlation(uneven, directions, changes).value - expected) > 0.01
 
@@ -126,13 +147,17 @@ def test_loss_changes_follow_the_gradient_by_the_vector_of_any_kind_of_state(arc
     directions = unit_directions(6, layer, gradient, count=4)
     changes = loss_changes(network, layer, h, labels, directions, 1e-6)
     assert changes.shape == (4, len(x))
-    torch.testing.assert_close(changes / 1e-6, (directions * gradient).sum(dim=-1), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        changes / 1e-6, (directions * gradient).sum(dim=-1), rtol=1e-3, atol=1e-4
+    )
 
 
 def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(batch):
     network, (x, labels) = rough("dfa", depth=2).network, batch
     h = trace(network, x, local=True).states[1].detach()
-    credit = torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    credit = torch.randn(
+        BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(8)
+    )
     credit[0], credit[1, 2], credit[2] = 0, math.nan, math.inf
     r = credit[3:] / (credit[3:].square().mean(dim=1, keepdim=True).sqrt() + 1e-6)
     moved = network.split(1, h[3:] - 0.01 * r)[1], network.split(1, h[3:])[1]
@@ -144,7 +169,9 @@ def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(batch
 
 
 def test_rho_has_a_ceiling_near_one_and_a_floor_that_covers_zero(batch):
-    """The floor's variance is 1 / (M B) from the directions and 1 / (B d) from the angles of random credits."""
+    """The floor's variance is 1 / (M B) from the directions and 1 / (B d) from the angles of random
+    credits.
+    """
     report = measure_credits(rough("dfa"), *batch)
     chance = math.sqrt(1 / (32 * BATCH) + 1 / (BATCH * WIDTH))
     for block in report.blocks:
@@ -152,7 +179,9 @@ def test_rho_has_a_ceiling_near_one_and_a_floor_that_covers_zero(batch):
         assert block["rho_bp"].value > 0.999 and abs(block["rho"].value) < 0.999
         assert floor.interval[0] < 0 < floor.interval[1] and (floor.n, floor.n_valid) == (20, 20)
         assert abs(floor.value) < 4 * chance / math.sqrt(20)
-    assert np.mean([block["rho_random"].std for block in report.blocks]) == pytest.approx(chance, rel=0.25)
+    assert np.mean([block["rho_random"].std for block in report.blocks]) == pytest.approx(
+        chance, rel=0.25
+    )
 
 
 @pytest.mark.parametrize(("suffix", "behind"), [("", 1), ("_at_input", 0)])
@@ -165,15 +194,21 @@ def test_the_report_measures_at_the_declared_sizes_at_the_blocks_outputs_and_bes
     for layer, (credit, block) in enumerate(zip(credits, blocks, strict=True)):
         state, h = layer + behind, states[layer + behind].detach()
         stream = generator(3, "audit", "directions", state)
-        directions = F.normalize(torch.randn(32, *credit.shape, dtype=torch.float64, generator=stream), dim=-1)
+        directions = F.normalize(
+            torch.randn(32, *credit.shape, dtype=torch.float64, generator=stream), dim=-1
+        )
         changes = loss_changes(learner.network, state, h, labels, directions, 1e-3)
         expected = perturbation_correlation(credit, directions, changes)
-        assert block[f"rho{suffix}"] == replace(expected, value=pytest.approx(expected.value, rel=1e-9))
+        assert block[f"rho{suffix}"] == replace(
+            expected, value=pytest.approx(expected.value, rel=1e-9)
+        )
         nudge = nudging(learner.network, state, h, labels, credit, 0.01)
         assert block[f"nudging{suffix}"].value == pytest.approx(nudge.value, rel=1e-9)
 
 
-def test_feedback_that_is_the_transposed_head_gives_gradients_far_above_the_fresh_feedback_null(batch):
+def test_feedback_that_is_the_transposed_head_gives_gradients_far_above_the_fresh_feedback_null(
+    batch,
+):
     """Blocks add nothing and there is no terminal norm: credits are gradients."""
     learner = rough("dfa", terminal_norm=False)
     for index, block in enumerate(learner.network.blocks):
@@ -201,7 +236,13 @@ def test_draws_have_numpys_mean_and_unbiased_spread():
     mean, std = np.mean(values), np.std(values, ddof=1)
     draws = over_draws([*(Measured(value, 5, 5) for value in values), Measured(None, 5, 0, "why")])
     assert draws == Draws(pytest.approx(mean), 5, 4, std=pytest.approx(std))
-    assert draws.to_dict() == {"value": draws.value, "n": 5, "n_valid": 4, "std": draws.std, "interval": draws.interval}
+    assert draws.to_dict() == {
+        "value": draws.value,
+        "n": 5,
+        "n_valid": 4,
+        "std": draws.std,
+        "interval": draws.interval,
+    }
     assert draws.interval == pytest.approx((mean - 1.96 * std, mean + 1.96 * std))
     single = over_draws([Measured(0.5, 5, 5)])
     assert single == Draws(0.5, 1, 1) and single.interval is None
@@ -210,7 +251,12 @@ def test_draws_have_numpys_mean_and_unbiased_spread():
 
 
 def test_the_deep_mean_leaves_out_the_first_block_and_what_is_absent():
-    blocks = [Measured(9.0, 5, 5), Measured(1.0, 5, 5), Measured(None, 5, 0, "why"), Measured(2.0, 5, 4)]
+    blocks = [
+        Measured(9.0, 5, 5),
+        Measured(1.0, 5, 5),
+        Measured(None, 5, 0, "why"),
+        Measured(2.0, 5, 4),
+    ]
     assert deep_mean(blocks) == Measured(1.5, 3, 2)
     assert deep_mean([blocks[0], blocks[2]]) == Measured(None, 1, 0, "why")
 
@@ -218,13 +264,19 @@ def test_the_deep_mean_leaves_out_the_first_block_and_what_is_absent():
 def test_the_bridge_residual_is_the_mean_over_samples_of_the_method_s_own(batch):
     learner = rough("state_bridge")
     run = trace(learner.network, batch[0], local=True)
-    expected = learner.method.bridge_residual(learner.network, run, batch[1], learner.state, torch.Generator())
+    expected = learner.method.bridge_residual(
+        learner.network, run, batch[1], learner.state, torch.Generator()
+    )
     report = measure_credits(learner, *batch)
     for block, residual in zip(report.blocks, expected, strict=True):
-        assert block["bridge_residual"] == Measured(pytest.approx(residual.mean().item(), rel=1e-5), BATCH, BATCH)
+        assert block["bridge_residual"] == Measured(
+            pytest.approx(residual.mean().item(), rel=1e-5), BATCH, BATCH
+        )
     spoilt = batch[0].clone()
     spoilt[0] = math.nan
-    assert [entry.n_valid for entry in bridge_residuals(learner, spoilt, batch[1])] == [BATCH - 1] * 3
+    assert [entry.n_valid for entry in bridge_residuals(learner, spoilt, batch[1])] == [
+        BATCH - 1
+    ] * 3
 
 
 def test_drift_is_the_relative_change_in_the_frobenius_norm(make_spec):
@@ -241,7 +293,10 @@ def test_drift_is_the_relative_change_in_the_frobenius_norm(make_spec):
     assert by_name.keys() == dict(learner.network.named_parameters()).keys()
     moved = {name: entry.value for name, entry in by_name.items() if entry.value != 0}
     assert moved.pop("blocks.1.inner.weight") == pytest.approx(0.5, rel=1e-6)
-    assert set(moved.values()) == {None} and "zero at initialisation" in by_name["blocks.0.outer.bias"].reason
+    assert (
+        set(moved.values()) == {None}
+        and "zero at initialisation" in by_name["blocks.0.outer.bias"].reason
+    )
     assert [entry.value for entry in blocks] == [0, pytest.approx(0.5 * share.item(), rel=1e-6), 0]
 
 
@@ -254,7 +309,9 @@ def test_every_method_gets_every_metric_or_a_reason_and_stays_as_it_was(batch, m
     stream = torch.get_rng_state()
     first = measure_credits(learner, *batch)
     assert torch.equal(torch.get_rng_state(), stream) and learner.network.training
-    assert all(torch.equal(tensor, before[name]) for name, tensor in learner_tensors(learner).items())
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in learner_tensors(learner).items()
+    )
     for parameter, gradient in zip(learner.network.parameters(), gradients, strict=True):
         assert parameter.grad is gradient is None or torch.equal(parameter.grad, gradient)
     torch.rand(3)
@@ -263,10 +320,16 @@ def test_every_method_gets_every_metric_or_a_reason_and_stays_as_it_was(batch, m
     assert measure_credits(other_seed, *batch).blocks[0]["rho"] != first.blocks[0]["rho"]
     assert [set(block) for block in first.blocks] == [PER_BLOCK] * 3
     assert set(first.deep) == {*DEEP, "fresh_b_null", "fresh_b_null_at_input"}
-    expected = {} if method.endswith("bridge") else {"bridge_residual": "the method has no auxiliary net"}
+    expected = (
+        {} if method.endswith("bridge") else {"bridge_residual": "the method has no auxiliary net"}
+    )
     if not learner.method.random_feedback:
-        expected |= dict.fromkeys(("fresh_b_cosine", "fresh_b_cosine_at_input"), "the method has no random feedback")
+        expected |= dict.fromkeys(
+            ("fresh_b_cosine", "fresh_b_cosine_at_input"), "the method has no random feedback"
+        )
     for block in first.blocks:
-        assert {name: entry.reason for name, entry in block.items() if entry.value is None} == expected
+        assert {
+            name: entry.reason for name, entry in block.items() if entry.value is None
+        } == expected
     null = first.deep["fresh_b_null"]
     assert (null.value is None) == (not learner.method.random_feedback) == bool(null.reason)

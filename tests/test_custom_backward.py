@@ -1,4 +1,6 @@
-"""Backward passes that may not be the derivative: found by structure, compared only then, and never guessed."""
+"""Backward passes that may not be the derivative: found by structure, compared only then, and never
+guessed.
+"""
 
 import math
 import warnings
@@ -101,15 +103,27 @@ def changed(h):
 FOUND = {
     "straight-through": (lambda h: h + (h.sign() - h).detach(), "detach of a tensor"),
     "data": (lambda h: h + (h.sign() - h).data, "data of a tensor"),
-    "data that is set": (in_graph_only(lambda h: setattr(h, "data", h.data.round())), "data= of a tensor"),
+    "data that is set": (
+        in_graph_only(lambda h: setattr(h, "data", h.data.round())),
+        "data= of a tensor",
+    ),
     "no_grad": (no_grad, "work without gradients"),
     "in place": (changed, "work without gradients"),
     "an entry in place": (entered, "work without gradients"),
     "a float": (of_item, "item of a tensor"),
-    "hook on a tensor": (in_graph_only(lambda h: h.register_hook(lambda g: 2 * g)), "a hook on a tensor"),
-    "hook on a node": (in_graph_only(lambda h: h.grad_fn.register_hook(lambda g, _: (2 * g[0], *g[1:]))), "grad_fn"),
+    "hook on a tensor": (
+        in_graph_only(lambda h: h.register_hook(lambda g: 2 * g)),
+        "a hook on a tensor",
+    ),
+    "hook on a node": (
+        in_graph_only(lambda h: h.grad_fn.register_hook(lambda g, _: (2 * g[0], *g[1:]))),
+        "grad_fn",
+    ),
     "hooks on saved tensors": (saved, "hooks on saved tensors"),
-    "torch's own": (lambda h: checkpoint(torch.tanh, h, use_reentrant=True), "torch.utils.checkpoint.Checkpoint"),
+    "torch's own": (
+        lambda h: checkpoint(torch.tanh, h, use_reentrant=True),
+        "torch.utils.checkpoint.Checkpoint",
+    ),
     "nothing": (torch.tanh, ""),
     "a shape": (lambda h: h + torch.zeros_like(h) + h.new_ones(3).sum(), ""),
     "a mask": (lambda h: h * (h > 0) * h.argmax(dim=-1, keepdim=True), ""),
@@ -143,19 +157,37 @@ def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradien
     model, plain = narrowing(layer).double(), narrowing().double()
     for block in model.layers if layer is OwnLinear else ():
         block[0].plain = block[0].plain.double()
-    plain.load_state_dict({name: v for name, v in model.state_dict().items() if "feedback" not in name})
+    plain.load_state_dict(
+        {name: v for name, v in model.state_dict().items() if "feedback" not in name}
+    )
     _, batches, description = made("narrowing")
     report = diagnose(model, batches, 0.2, 0.1, description=description, credits=model.credits())
     truth = diagnose(plain, batches, 0.2, 0.1, description=description, credits=model.credits())
-    assert report.evidence.untrue == (0, 1, 2) and truth.evidence.missing == {} and report.warnings == truth.warnings
-    assert report.bp_grad_norms == pytest.approx(truth.bp_grad_norms, rel=0.35)  # estimates from 32 directions
+    assert (
+        report.evidence.untrue == (0, 1, 2)
+        and truth.evidence.missing == {}
+        and report.warnings == truth.warnings
+    )
+    assert report.bp_grad_norms == pytest.approx(
+        truth.bp_grad_norms, rel=0.35
+    )  # estimates from 32 directions
     assert [block["cosine"].value is None for block in report.credit] == [True, True, False]
-    assert all("not the derivative" in report.credit[0][name].reason for name in ("cosine", "rho_bp", "scale"))
-    assert abs(truth.credit[0]["cosine"].value) < 0.3  # what a model in torch's own layers shows of the same credits
-    assert [b["rho"].value for b in report.credit] == pytest.approx([b["rho"].value for b in truth.credit], abs=1e-9)
+    assert all(
+        "not the derivative" in report.credit[0][name].reason
+        for name in ("cosine", "rho_bp", "scale")
+    )
+    assert (
+        abs(truth.credit[0]["cosine"].value) < 0.3
+    )  # what a model in torch's own layers shows of the same credits
+    assert [b["rho"].value for b in report.credit] == pytest.approx(
+        [b["rho"].value for b in truth.credit], abs=1e-9
+    )
     assert report.cross_batch_stability is None and report.to_dict()["untrue"] == [0, 1, 2]
     said = " ".join(str(report).split())
-    assert "The backward pass of the model is not the derivative of its forward pass (states 0, 1, 2)" in said
+    assert (
+        "The backward pass of the model is not the derivative of its forward pass (states 0, 1, 2)"
+        in said
+    )
     assert "give what the backward pass computes as credits" in said
 
 
@@ -180,7 +212,9 @@ def test_only_states_before_a_wrong_backward_pass_are_untrue(name, kind):
 
 def test_a_straight_through_estimator_has_a_true_derivative_of_zero():
     report = audited(square(*[FOUND["straight-through"][0]] * 2, kind=F64), F64)
-    assert report.evidence.untrue == (0, 1) and report.bp_grad_norms[:2] == pytest.approx([0, 0], abs=1e-9)
+    assert report.evidence.untrue == (0, 1) and report.bp_grad_norms[:2] == pytest.approx(
+        [0, 0], abs=1e-9
+    )
 
 
 def test_backward_hooks_on_modules_are_found():
@@ -205,20 +239,27 @@ def test_a_wrong_backward_pass_is_found_in_a_network_that_has_been_trained():
 
 def test_a_loss_whose_gradient_is_not_its_derivative_is_found():
     def confident(logits, y):
-        return (F.cross_entropy(logits, y, reduction="none") * logits.detach().square().sum(1)).mean()
+        return (
+            F.cross_entropy(logits, y, reduction="none") * logits.detach().square().sum(1)
+        ).mean()
 
     assert audited(square(torch.tanh), loss_fn=confident).evidence.untrue == (0, 1)
 
 
 def test_a_tensor_that_is_detached_for_a_log_is_compared_and_cleared(comparisons):
     log = []
-    report = audited(square(torch.tanh, in_graph_only(lambda h: log.append(h.detach().norm().item()))))
+    report = audited(
+        square(torch.tanh, in_graph_only(lambda h: log.append(h.detach().norm().item())))
+    )
     assert comparisons == [([], [], [])] and report.evidence.missing == {} and report.warnings == ()
     assert [block["cosine"].value for block in report.credit] == pytest.approx([1, 1])
 
 
 SMALL = {
-    "googlenet": (lambda: models.googlenet(num_classes=5, init_weights=False, aux_logits=False), "inception4*"),
+    "googlenet": (
+        lambda: models.googlenet(num_classes=5, init_weights=False, aux_logits=False),
+        "inception4*",
+    ),
     "mnasnet0_5": (lambda: models.mnasnet0_5(num_classes=5), "layers.*"),
     "mobilenet_v2": (lambda: models.mobilenet_v2(num_classes=5), "features.*"),
     "resnet18": (lambda: models.resnet18(num_classes=5), "layer*.*"),
@@ -241,10 +282,15 @@ class LSTM(nn.LSTM):
 
 @pytest.mark.parametrize(
     "block",
-    [lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), lambda: LSTM(8, 8, batch_first=True)],
+    [
+        lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True),
+        lambda: LSTM(8, 8, batch_first=True),
+    ],
 )
 def test_sequences_of_torch_alone_are_never_compared(block, comparisons):
-    model = Chain(nn.Linear(8, 8), [block(), block()], nn.Sequential(nn.Flatten(), nn.Linear(24, 5)))
+    model = Chain(
+        nn.Linear(8, 8), [block(), block()], nn.Sequential(nn.Flatten(), nn.Linear(24, 5))
+    )
     diagnose(model, [(torch.randn(8, 3, 8), torch.arange(8) % 5)], None, description=ALL)
     assert comparisons == []
 
@@ -322,14 +368,28 @@ def test_what_cannot_be_compared_has_no_gradient_and_the_reason_is_named():
     model.layers[1] = nn.Sequential(linear(16, 16), Insists())
 
     def draw(model, x, y, states, number):
-        return [torch.randn(h.shape, generator=torch.Generator().manual_seed(number)) for h in states[1:]]
+        return [
+            torch.randn(h.shape, generator=torch.Generator().manual_seed(number))
+            for h in states[1:]
+        ]
 
     report = audited(model, draw=draw)
-    [said] = [text for text in report.warnings if text.startswith("The backward pass was not compared")]
-    assert "detach of a tensor with gradients" in said and "float64 recomputation failed: AuditError" in said
-    assert all(block["cosine"].value is None for block in report.credit) and report.evidence.untrue == ()
+    [said] = [
+        text for text in report.warnings if text.startswith("The backward pass was not compared")
+    ]
+    assert (
+        "detach of a tensor with gradients" in said
+        and "float64 recomputation failed: AuditError" in said
+    )
+    assert (
+        all(block["cosine"].value is None for block in report.credit)
+        and report.evidence.untrue == ()
+    )
     assert all(math.isnan(norm) for norm in report.bp_grad_norms) and report.evidence.finite
-    assert report.checks.reference.fires is None and "could not be compared" in report.checks.reference.note
+    assert (
+        report.checks.reference.fires is None
+        and "could not be compared" in report.checks.reference.note
+    )
     assert not outcomes_of(report.to_dict())["checks"]["reference"]["fires"]
     assert report.cross_batch_stability is None
     assert "or the opposite: the backward pass was not compared" in " ".join(str(report).split())
@@ -337,7 +397,10 @@ def test_what_cannot_be_compared_has_no_gradient_and_the_reason_is_named():
 
 def test_nothing_is_said_where_float64_fails_and_nothing_is_custom():
     model = nn.Sequential(
-        nn.Linear(20, 16), nn.Linear(16, 16), Apply(lambda h: h.float() @ torch.eye(16)), nn.Linear(16, 5)
+        nn.Linear(20, 16),
+        nn.Linear(16, 16),
+        Apply(lambda h: h.float() @ torch.eye(16)),
+        nn.Linear(16, 5),
     )
     report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
                       description=Description("1", "all features"))  # fmt: skip
@@ -350,7 +413,10 @@ def test_a_gradient_too_small_for_float64_keeps_its_norm_and_has_no_cosine():
     report = audited(model.double(), F64)
     assert report.evidence.untrue == () and list(report.evidence.missing) == [0, 1, 2]
     assert 0 < report.evidence.layers[1].grad_norm < 1e-13
-    assert "float64 does not resolve" in report.credit[0]["cosine"].reason and report.credit[2]["cosine"].value
+    assert (
+        "float64 does not resolve" in report.credit[0]["cosine"].reason
+        and report.credit[2]["cosine"].value
+    )
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -364,7 +430,10 @@ def test_a_network_that_cannot_be_copied_is_put_back_bit_for_bit(fails):
         model.layers[2].append(Insists())
     F.cross_entropy(model(torch.randn(8, 20)), torch.arange(8) % 5).backward()
     tensors = owned_by(model)
-    before = [(t, t.dtype, t.data_ptr(), t.stride(), t.detach().clone().view(torch.int32)) for t in tensors]
+    before = [
+        (t, t.dtype, t.data_ptr(), t.stride(), t.detach().clone().view(torch.int32))
+        for t in tensors
+    ]
     grads = [p.grad.clone() for p in model.parameters()]
     report = audited(model)
     assert report.evidence.untrue == (() if fails else (0, 1, 2))

@@ -1,4 +1,6 @@
-"""Augmentation against torchvision, one image at a time; files that are damaged; data sets as published."""
+"""Augmentation against torchvision, one image at a time; files that are damaged; data sets as
+published.
+"""
 
 import pickle
 from dataclasses import replace
@@ -33,7 +35,9 @@ from fa_audit.data.digits import digits
 
 def distinct_images(count, channels=1, height=5, width=6):
     randomness = torch.Generator().manual_seed(51)
-    return torch.randint(1, 256, (count, channels, height, width), dtype=torch.uint8, generator=randomness)
+    return torch.randint(
+        1, 256, (count, channels, height, width), dtype=torch.uint8, generator=randomness
+    )
 
 
 @pytest.mark.parametrize("padding", [0, 1, 4])
@@ -44,14 +48,20 @@ def test_crop_and_flip_is_torchvisions(padding):
     index = torch.arange(len(rows)) % 4
     found = crop_and_flip(pad(images, padding), index, rows, columns, flips.bool(), size)
     assert found.dtype == torch.uint8 and found.shape == (len(rows), 3, 5, 6)
-    for which, row, column, flip, image in zip(index, rows.tolist(), columns.tolist(), flips, found):
+    for which, row, column, flip, image in zip(
+        index, rows.tolist(), columns.tolist(), flips, found
+    ):
         expected = tvf.crop(tvf.pad(images[which], [padding] * 4, fill=0), row, column, *size)
         assert torch.equal(image, tvf.hflip(expected) if flip else expected)
 
 
 def batches_of(dataset, batch_size, seed=0):
     randomness = torch.Generator().manual_seed(seed)
-    return list(training_batches(dataset, pad(dataset.train_images, dataset.padding), batch_size, randomness))
+    return list(
+        training_batches(
+            dataset, pad(dataset.train_images, dataset.padding), batch_size, randomness
+        )
+    )
 
 
 def augmented_dataset(dataset, count, padding, flip):
@@ -70,9 +80,13 @@ def augmented_dataset(dataset, count, padding, flip):
 
 def test_every_sample_comes_once_per_epoch_and_the_short_last_batch_is_kept(dataset):
     plain = augmented_dataset(dataset, 30, 0, False)
-    assert all(torch.equal(x, plain.train_images[labels].float()) for x, labels in batches_of(plain, 7))
+    assert all(
+        torch.equal(x, plain.train_images[labels].float()) for x, labels in batches_of(plain, 7)
+    )
     tests = evaluation_batches(dataset, batch_size=10)  # in order, never augmented
-    assert [len(x) for x, _ in tests] == [10, 10, 4] and len(evaluation_batches(dataset, 10, limit=2)) == 2
+    assert [len(x) for x, _ in tests] == [10, 10, 4] and len(
+        evaluation_batches(dataset, 10, limit=2)
+    ) == 2
     assert torch.equal(torch.cat([x for x, _ in tests]), dataset.normalise(dataset.test_images))
     assert torch.equal(torch.cat([labels for _, labels in tests]), dataset.test_labels)
     numbered = augmented_dataset(dataset, 50, 1, True)
@@ -83,7 +97,9 @@ def test_every_sample_comes_once_per_epoch_and_the_short_last_batch_is_kept(data
         assert sorted(order) == list(range(50)) != order
     assert orders[0] != orders[1]
     again = batches_of(numbered, 16, 0)
-    assert all(torch.equal(a, b) for one, other in zip(epochs[0], again) for a, b in zip(one, other))
+    assert all(
+        torch.equal(a, b) for one, other in zip(epochs[0], again) for a, b in zip(one, other)
+    )
 
 
 def test_all_offsets_occur_equally_and_half_of_the_images_are_flipped(dataset):
@@ -93,7 +109,9 @@ def test_all_offsets_occur_equally_and_half_of_the_images_are_flipped(dataset):
     offsets, flips = torch.zeros(side, side), 0
     for x, labels in batches_of(numbered, 256):
         windows = padded[labels].unfold(2, 5, 1).unfold(3, 6, 1)[:, 0]
-        straight, mirrored = ((windows == view[:, 0, None, None]).all(-1).all(-1) for view in (x, x.flip(-1)))
+        straight, mirrored = (
+            (windows == view[:, 0, None, None]).all(-1).all(-1) for view in (x, x.flip(-1))
+        )
         assert ((straight | mirrored).flatten(1).sum(dim=1) == 1).all()
         offsets += (straight | mirrored).sum(dim=0)
         flips += int(mirrored.sum())
@@ -105,10 +123,14 @@ def test_all_offsets_occur_equally_and_half_of_the_images_are_flipped(dataset):
 def test_normalise_is_torchvisions():
     nothing = {name: torch.empty(0) for name in ARRAYS}
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    data = Dataset(name="c", **nothing, classes=10, scale=255, mean=mean, std=std, padding=4, flip=True)
+    data = Dataset(
+        name="c", **nothing, classes=10, scale=255, mean=mean, std=std, padding=4, flip=True
+    )
     images = distinct_images(3, channels=3, height=32, width=32)
     transform = Compose([ToTensor(), Normalize(data.mean, data.std)])
-    expected = torch.stack([transform(Image.fromarray(image.permute(1, 2, 0).numpy())) for image in images])
+    expected = torch.stack(
+        [transform(Image.fromarray(image.permute(1, 2, 0).numpy())) for image in images]
+    )
     before = images.clone()
     torch.testing.assert_close(data.normalise(images), expected, rtol=0, atol=1e-6)
     assert torch.equal(images, before) and data.normalise(images).dtype == torch.float32
@@ -125,7 +147,11 @@ DIGITS = {
 def test_digits_are_always_the_same_arrays(tmp_path):
     data = digits(tmp_path)
     assert {name: checksum(getattr(data, name)) for name in ARRAYS} == DIGITS
-    assert data.image_shape == (1, 8, 8) and data.classes == 10 and data.scale == int(data.train_images.max()) == 16
+    assert (
+        data.image_shape == (1, 8, 8)
+        and data.classes == 10
+        and data.scale == int(data.train_images.max()) == 16
+    )
     assert data.padding == 1 and not data.flip
     x = data.normalise(data.train_images)
     assert abs(x.mean().item()) < 0.01 and abs(x.std().item() - 1) < 0.01
@@ -136,7 +162,11 @@ def test_a_saved_data_set_is_read_back(dataset, tmp_path):
     again = load_dataset(tmp_path / "deep" / "tiny.safetensors")
     for name, value in vars(dataset).items():
         found = getattr(again, name)
-        assert torch.equal(found, value) and found.dtype == value.dtype if name in ARRAYS else found == value
+        assert (
+            torch.equal(found, value) and found.dtype == value.dtype
+            if name in ARRAYS
+            else found == value
+        )
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["tiny.safetensors"]
 
 
@@ -144,7 +174,10 @@ DAMAGED_FILES = {
     "empty": (lambda content: b"", "not a data set written by fa-audit"),
     "cut by a byte": (lambda content: content[:-1], "not a data set written by fa-audit"),
     "a pickle": (lambda content: pickle.dumps({}), "not a data set written by fa-audit"),
-    "of another program": (lambda content: save({"a": torch.zeros(1)}), "not a data set written by fa-audit"),
+    "of another program": (
+        lambda content: save({"a": torch.zeros(1)}),
+        "not a data set written by fa-audit",
+    ),
     "a bit": (altered, "train_images altered .*. Delete it and make it alone"),
     "another mean": (lambda content: content.replace(b"[0.4]", b"[0.5]"), "description altered"),
 }
@@ -174,7 +207,12 @@ SUMS = {name: md5(content).hexdigest() for name, content in CONTENTS.items()}
 
 
 class SmallCifar(CIFAR10):
-    base_folder, url, filename, tgz_md5 = "small-batches-py", "https://example.invalid/small.tar.gz", "small.tar.gz", ""
+    base_folder, url, filename, tgz_md5 = (
+        "small-batches-py",
+        "https://example.invalid/small.tar.gz",
+        "small.tar.gz",
+        "",
+    )
     train_list = [[name, SUMS[name]] for name in ("data_batch_1", "data_batch_2")]  # noqa: RUF012
     test_list = [["test_batch", SUMS["test_batch"]]]  # noqa: RUF012
     meta = {"filename": "batches.meta", "key": "label_names", "md5": SUMS["batches.meta"]}  # noqa: RUF012
@@ -201,19 +239,29 @@ def write_folder(root, contents):
 def test_a_folder_as_published_is_read_without_the_network(network, tmp_path):
     write_folder(tmp_path, CONTENTS)
     data = cifar.cifar10(tmp_path)
-    first, second, test = (PUBLISHED[name] for name in ("data_batch_1", "data_batch_2", "test_batch"))
+    first, second, test = (
+        PUBLISHED[name] for name in ("data_batch_1", "data_batch_2", "test_batch")
+    )
     train = torch.from_numpy(np.concatenate([first["data"], second["data"]])).view(-1, 3, 32, 32)
     assert torch.equal(data.train_images, train) and data.train_images.is_contiguous()
     assert torch.equal(data.test_images.flatten(1), torch.from_numpy(test["data"]))
     assert data.train_labels.tolist() == first["labels"] + second["labels"]
     assert data.test_labels.tolist() == test["labels"] and data.test_labels.dtype == torch.int64
     assert not network.called
-    assert (data.name, data.classes, data.scale, data.padding, data.flip) == ("cifar10", 10, 255, 4, True)
+    assert (data.name, data.classes, data.scale, data.padding, data.flip) == (
+        "cifar10",
+        10,
+        255,
+        4,
+        True,
+    )
     assert (data.mean, data.std) == ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_corrupted_files_are_never_accepted_and_missing_ones_downloaded_once(network, tmp_path, name):
+def test_corrupted_files_are_never_accepted_and_missing_ones_downloaded_once(
+    network, tmp_path, name
+):
     corrupted = CONTENTS | {name: altered(CONTENTS[name])}
     write_folder(tmp_path / "here", corrupted)
     network.side_effect = lambda url, root, **_: write_folder(root, corrupted)
@@ -232,6 +280,12 @@ def test_without_files_and_network_the_message_says_what_to_do(network, tmp_path
     with pytest.raises(AuditError) as caught:
         cifar.cifar10(tmp_path)
     message = str(caught.value)
-    for part in ("data_batch_1 (missing)", f"data_root '{tmp_path}'", "no route to host", "3 more", "small-batches-py"):
+    for part in (
+        "data_batch_1 (missing)",
+        f"data_root '{tmp_path}'",
+        "no route to host",
+        "3 more",
+        "small-batches-py",
+    ):
         assert part in message
     assert network.call_count == cifar.ATTEMPTS

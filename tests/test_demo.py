@@ -1,4 +1,6 @@
-"""What README.md says about the demo, against the demo: its configuration, its output and its numbers."""
+"""What README.md says about the demo, against the demo: its configuration, its output and its
+numbers.
+"""
 
 import csv
 import os
@@ -38,7 +40,9 @@ RESCUED = stated(r"residual penalty of 1e-2 keeps the growth below (\d+)x")
 def test_readme_counts_the_demos_networks():
     config = load("demo")
     grid = read_grid(config, KINDS)
-    assert stated(r"trains (\d+) networks") == len(list(grid.all_run_keys())) - len(grid.duplicate_runs)
+    assert stated(r"trains (\d+) networks") == len(list(grid.all_run_keys())) - len(
+        grid.duplicate_runs
+    )
     assert stated(r"handwritten digits and audits (\d+)") == len(list(grid.run_keys("runs")))
     assert "On each of three seeds" in README and len(grid.setting("demo").seeds) == 3
 
@@ -49,20 +53,37 @@ def test_the_gallery_has_every_figure_and_table_of_the_demo_and_every_method_of_
     demo, gallery = load("demo"), load("gallery")
     assert all(demo[kind].keys() <= gallery[kind].keys() for kind in ("figures", "tables"))
     grid = read_grid(gallery, KINDS)
-    assert {run.partition("+")[0] for setting in grid.settings.values() for run in setting.runs} == set(METHODS)
-    assert not demo["settings"].keys() & gallery["settings"].keys()  # their results lie side by side
+    assert {
+        run.partition("+")[0] for setting in grid.settings.values() for run in setting.runs
+    } == set(METHODS)
+    assert (
+        not demo["settings"].keys() & gallery["settings"].keys()
+    )  # their results lie side by side
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A folder in which the demo has run, with its output in `demo.log`; FA_AUDIT_DEMO names one that is there."""
+    """A folder in which the demo has run, with its output in `demo.log`; FA_AUDIT_DEMO names one
+    that is there.
+    """
     if "FA_AUDIT_DEMO" in os.environ:
         return Path(os.environ["FA_AUDIT_DEMO"])
     folder = copy_sources(tmp_path_factory.mktemp("demo") / "project")
-    command = ["-m", "snakemake", "--configfile", "configs/demo.yaml", "--cores", "all", "--resources", "gpu=0"]
+    command = [
+        "-m",
+        "snakemake",
+        "--configfile",
+        "configs/demo.yaml",
+        "--cores",
+        "all",
+        "--resources",
+        "gpu=0",
+    ]
     with (folder / "demo.log").open("w") as log:
         where = {"cwd": folder, "env": own_library(folder)}
-        done = subprocess.run([sys.executable, *command], **where, stdout=log, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            [sys.executable, *command], **where, stdout=log, stderr=subprocess.STDOUT
+        )
     assert done.returncode == 0, (folder / "demo.log").read_text()
     return folder
 
@@ -76,9 +97,14 @@ def table(folder, name):
 def test_the_demo_says_what_it_does_in_at_most_150_lines(demo):
     lines = (demo / "demo.log").read_text().splitlines()
     assert len(lines) <= 150
-    assert any(re.search(r"\d+%  +\d+:\d\d to go  +train network +dfa\+penalty1e-2 +seed 123 +demo$", x) for x in lines)
+    assert any(
+        re.search(r"\d+%  +\d+:\d\d to go  +train network +dfa\+penalty1e-2 +seed 123 +demo$", x)
+        for x in lines
+    )
     places = [line for line in lines if line.startswith(("figures ", "tables ", "logs "))]
-    assert len(places) == 3 and lines.index("verdicts in demo (three-check; four-check):") < lines.index(places[0])
+    assert len(places) == 3 and lines.index(
+        "verdicts in demo (three-check; four-check):"
+    ) < lines.index(places[0])
     chatter = [path for path in demo.glob("results/logs/**/*.log") if "pruned" in path.read_text()]
     assert chatter == []
 
@@ -95,10 +121,14 @@ def test_every_seed_shows_what_readme_says(demo):
     for seed in seeds:
         bp, dfa, rescued = (runs[run, seed] for run in ("bp", "dfa", "dfa+penalty1e-2"))
         assert (bp["three_check"], bp["four_check"]) == ("PASS", "trustworthy")
-        assert float(bp["stability"]) < LIMITS["stability"] - 0.05  # another machine rounds otherwise
+        assert (
+            float(bp["stability"]) < LIMITS["stability"] - 0.05
+        )  # another machine rounds otherwise
         assert float(bp["max_growth"]) < LIMITS["growth"] / 10
         assert float(bp["accuracy"]) - float(bp["own_frozen_acc"]) > 2 * LIMITS["depth_margin"]
-        assert dfa["three_check"].startswith("FAIL") and dfa["four_check"].startswith("needs walk-back")
+        assert dfa["three_check"].startswith("FAIL") and dfa["four_check"].startswith(
+            "needs walk-back"
+        )
         assert float(dfa["max_growth"]) > GROWTH > 2 * LIMITS["growth"] - 1
         assert deepest["dfa", seed][0] > FALL * deepest["dfa", seed][-1]
         assert float(dfa["own_frozen_acc"]) - float(dfa["accuracy"]) > POINTS / 100

@@ -1,4 +1,6 @@
-"""Models that know nothing of this package, audited from a description; hand-written passes are the truth."""
+"""Models that know nothing of this package, audited from a description; hand-written passes are the
+truth.
+"""
 
 import copy
 
@@ -19,14 +21,19 @@ CLASSES, BATCH, SIDE = 4, 5, 32
 READ = {  # a state's vector and the gradient by it, from their definitions
     "all features": (lambda h: h.flatten(1), lambda g: g.flatten(1)),
     "cls token": (lambda h: h[:, 0], lambda g: g[:, 0]),
-    "spatial mean": (lambda h: h.mean((2, 3)) if h.dim() == 4 else h, lambda g: g.sum((2, 3)) if g.dim() == 4 else g),
+    "spatial mean": (
+        lambda h: h.mean((2, 3)) if h.dim() == 4 else h,
+        lambda g: g.sum((2, 3)) if g.dim() == 4 else g,
+    ),
     "token mean": (lambda h: h.mean(1), lambda g: g.sum(1)),
     "spatial mean, channels last": (lambda h: h.mean((1, 2)), lambda g: g.sum((1, 2))),
 }
 
 
 def built(make, *arguments, **options):
-    """A model whose parameters are all random, in training mode, the statistics of its BatchNorm not the initial."""
+    """A model whose parameters are all random, in training mode, the statistics of its BatchNorm
+    not the initial.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(21)
         model = make(*arguments, **options)
@@ -43,7 +50,9 @@ def built(make, *arguments, **options):
 
 def samples(count=BATCH, side=SIDE, channels=3, dtype=torch.float32):
     randomness = torch.Generator().manual_seed(22)
-    x = torch.randn(count, channels, side, side, generator=randomness, dtype=torch.float64).to(dtype)
+    x = torch.randn(count, channels, side, side, generator=randomness, dtype=torch.float64).to(
+        dtype
+    )
     return x, torch.randint(CLASSES, (count,), generator=randomness)
 
 
@@ -61,7 +70,9 @@ def plain_cnn_by_hand(model, x):
     second = F.conv2d(first.relu(), model[2].weight, model[2].bias, stride=2)
     third = second.relu()
     fourth = F.linear(third.mean((2, 3)), model[6].weight, model[6].bias)
-    return [x, first, second, third, fourth], F.linear(fourth.relu(), model[8].weight, model[8].bias)
+    return [x, first, second, third, fourth], F.linear(
+        fourth.relu(), model[8].weight, model[8].bias
+    )
 
 
 def resnet18():
@@ -100,7 +111,9 @@ class OuterSkip(nn.Module):
     def __init__(self, in_place):
         super().__init__()
         self.start, self.end = nn.Linear(3, 6), nn.Linear(6, CLASSES)
-        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)) for _ in range(3))
+        self.parts = nn.ModuleList(
+            nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)) for _ in range(3)
+        )
         self.in_place = in_place
 
     def forward(self, x):
@@ -118,11 +131,15 @@ def outer_skip_by_hand(model, x):
 
 
 class Linears(nn.Module):
-    """Two blocks on the images as (B, H, W, d), as in a Swin transformer, or as tokens without a cls token."""
+    """Two blocks on the images as (B, H, W, d), as in a Swin transformer, or as tokens without a
+    cls token.
+    """
 
     def __init__(self, arrange, positions):
         super().__init__()
-        self.body = nn.ModuleDict({"first": nn.Linear(3, 6), "second": nn.Sequential(nn.Tanh(), nn.Linear(6, 6))})
+        self.body = nn.ModuleDict(
+            {"first": nn.Linear(3, 6), "second": nn.Sequential(nn.Tanh(), nn.Linear(6, 6))}
+        )
         self.head, self.arrange, self.positions = nn.Linear(6, CLASSES), arrange, positions
 
     def forward(self, x):
@@ -179,12 +196,27 @@ def starting(way, skip):
 
 CASES = {
     **{f"starts with {way}": starting(way, skip=0) for way in STARTS},
-    "plain CNN, maps": (plain_cnn, plain_cnn_by_hand, ("input:0", "0", "2", "3", "6"), "spatial mean"),
-    "plain CNN, everything": (plain_cnn, plain_cnn_by_hand, ("input:0", "0", "2", "3", "6"), "all features"),
+    "plain CNN, maps": (
+        plain_cnn,
+        plain_cnn_by_hand,
+        ("input:0", "0", "2", "3", "6"),
+        "spatial mean",
+    ),
+    "plain CNN, everything": (
+        plain_cnn,
+        plain_cnn_by_hand,
+        ("input:0", "0", "2", "3", "6"),
+        "all features",
+    ),
     "resnet18": (resnet18, resnet18_by_hand, "layer*.*", "spatial mean"),
     "vit": (small_vit, vit_by_hand, "encoder.layers.*", "cls token"),
     "skip outside": (lambda: OuterSkip(False), outer_skip_by_hand, "parts.*", "all features"),
-    "skip outside, in place": (lambda: OuterSkip(True), outer_skip_by_hand, "parts.*", "all features"),
+    "skip outside, in place": (
+        lambda: OuterSkip(True),
+        outer_skip_by_hand,
+        "parts.*",
+        "all features",
+    ),
     "channels last": (
         lambda: Linears(lambda x: x.permute(0, 2, 3, 1), (1, 2)),
         linears_by_hand,
@@ -221,22 +253,30 @@ def test_states_and_gradients_are_those_of_the_hand_written_pass(case):
     expected = truth(by_hand, model, x, labels, "token mean" if case == "token mean" else reads)
     for ours, theirs in zip((found.states, found.gradients, found.logits), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
-    assert all(g.any(dim=1).all() for g in found.gradients) and all(h.any(dim=1).all() for h in found.states)
+    assert all(g.any(dim=1).all() for g in found.gradients) and all(
+        h.any(dim=1).all() for h in found.states
+    )
     assert len(states) == len(found.states) == network.depth + 1
     torch.testing.assert_close(tuple(map(network.read, states)), found.states, rtol=0, atol=0)
     torch.testing.assert_close(logits, found.logits, rtol=0, atol=0)
-    assert all(t.untyped_storage().nbytes() == t.nbytes for t in (*found.states, *found.gradients))  # no states kept
+    assert all(
+        t.untyped_storage().nbytes() == t.nbytes for t in (*found.states, *found.gradients)
+    )  # no states kept
     assert torch.equal(x, images)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e9])
 def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
-    """Beside what the inner blocks return their input vanishes in float32; beside what the last returns it does not."""
+    """Beside what the inner blocks return their input vanishes in float32; beside what the last
+    returns it does not.
+    """
     model, (x, labels) = built(lambda: OuterSkip(False)), samples()
     for part in model.parts[:2]:
         part[2].weight.data.mul_(factor)
-    found = diagnose(model, [(x, labels)], None, description=Description("parts.*", "all features")).residual_norms
+    found = diagnose(
+        model, [(x, labels)], None, description=Description("parts.*", "all features")
+    ).residual_norms
     states, _ = outer_skip_by_hand(model, x)
     assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
 
@@ -266,10 +306,19 @@ def test_nothing_stays_attached_even_after_a_failure(broken):
     model.broken = broken
     before, images = snapshot(model), x.clone()
     try:
-        diagnose(model, [(x, labels)], None, description=Description(("input:one", "one", "norm"), "all features"))
+        diagnose(
+            model,
+            [(x, labels)],
+            None,
+            description=Description(("input:one", "one", "norm"), "all features"),
+        )
         assert not broken
     except AuditError as error:
-        assert broken and "fails on inputs (5, 3, 32, 32) of torch.float32: KeyError 'out of order" in str(error)
+        assert (
+            broken
+            and "fails on inputs (5, 3, 32, 32) of torch.float32: KeyError 'out of order"
+            in str(error)
+        )
         assert "image_shape" in str(error)
     assert snapshot(model) == before and torch.equal(x, images)
     kept.remove()
@@ -282,6 +331,10 @@ def test_parameters_that_need_no_gradients_are_audited_from_a_description():
     model.requires_grad_(False)
     with torch.no_grad():
         report = diagnose(model, zip(x.split(6), labels.split(6)), 0.5, description=described)
-    assert report.bp_grad_norms == pytest.approx([g.norm(dim=1).median().item() for g in expected[1]], rel=1e-3)
-    assert report.residual_norms == pytest.approx([h.norm(dim=1).median().item() for h in expected[0]], rel=1e-4)
+    assert report.bp_grad_norms == pytest.approx(
+        [g.norm(dim=1).median().item() for g in expected[1]], rel=1e-3
+    )
+    assert report.residual_norms == pytest.approx(
+        [h.norm(dim=1).median().item() for h in expected[0]], rel=1e-4
+    )
     assert all(layer.float32_error.value < 1e-3 for layer in report.evidence.layers)

@@ -41,7 +41,9 @@ class Returns(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Tokens through one block; the head reads what `head_reads` returns, with weights that are zero."""
+    """Tokens through one block; the head reads what `head_reads` returns, with weights that are
+    zero.
+    """
 
     def __init__(self, head_reads):
         super().__init__()
@@ -83,7 +85,9 @@ MISFITS = [  # a model, places, what its head reads, and words of the error
 
 
 @pytest.mark.parametrize(("make", "blocks", "reads", "words"), MISFITS)
-def test_a_description_that_does_not_fit_is_one_line_that_says_what_was_found(make, blocks, reads, words):
+def test_a_description_that_does_not_fit_is_one_line_that_says_what_was_found(
+    make, blocks, reads, words
+):
     x, labels = torch.rand(5, 3, 8, 8), torch.arange(5) % CLASSES
     with pytest.raises(AuditError) as caught:
         diagnose(make(), [(x, labels)], None, description=Description(blocks, reads))

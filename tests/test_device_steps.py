@@ -1,4 +1,6 @@
-"""Training steps never wait for the host: nothing is read, moved or drawn there, and a step can be replayed."""
+"""Training steps never wait for the host: nothing is read, moved or drawn there, and a step can be
+replayed.
+"""
 
 from dataclasses import replace
 
@@ -27,7 +29,10 @@ OPTIONS = [  # (architecture, method, more of the specification)
     ("bn_cnn", "ep", {"clip": 0.1, "frozen_embedding": True, "frozen_blocks": 1}),
 ]
 every_step = pytest.mark.parametrize(("architecture", "method", "more"), OPTIONS)
-FUSED = (torch.ops.aten._fused_adamw_.tensor_lr, torch.ops.aten._fused_sgd_.tensor_lr)  # none on the meta device
+FUSED = (
+    torch.ops.aten._fused_adamw_.tensor_lr,
+    torch.ops.aten._fused_sgd_.tensor_lr,
+)  # none on the meta device
 
 
 def step(learner, optimiser, batch, noise):
@@ -50,7 +55,9 @@ def started(architecture, method, more, dataset):
 
 
 class DrawnOnMeta(TorchFunctionMode):
-    """Let a generator of the host stand for one on the device, for code that draws where its generator is."""
+    """Let a generator of the host stand for one on the device, for code that draws where its
+    generator is.
+    """
 
     def __init__(self, noise):
         super().__init__()
@@ -68,7 +75,11 @@ class OnMeta(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         returned = None if function in FUSED else function(*args, **(kwargs or {}))
-        host = [t for t in tree_leaves((args, kwargs, returned)) if isinstance(t, Tensor) and not t.is_meta]
+        host = [
+            t
+            for t in tree_leaves((args, kwargs, returned))
+            if isinstance(t, Tensor) and not t.is_meta
+        ]
         assert not host, f"{function} on the host: {host}"
         return returned
 
@@ -89,7 +100,9 @@ def test_maps_lie_channels_last_on_a_cpu_alone():
 
 
 class Recorder(TorchDispatchMode):
-    """Record every operation; `replay` runs them again on the same memory, as a captured CUDA graph does."""
+    """Record every operation; `replay` runs them again on the same memory, as a captured CUDA graph
+    does.
+    """
 
     def __init__(self):
         super().__init__()
@@ -105,7 +118,9 @@ class Recorder(TorchDispatchMode):
     @torch.no_grad()
     def replay(self):
         for function, args, kwargs, returned in self.calls:
-            for place, value in zip(tree_leaves(returned), tree_leaves(function(*args, **kwargs)), strict=True):
+            for place, value in zip(
+                tree_leaves(returned), tree_leaves(function(*args, **kwargs)), strict=True
+            ):
                 if isinstance(place, Tensor) and place is not value:
                     place.copy_(value)
 

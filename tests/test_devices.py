@@ -93,7 +93,9 @@ def waits(job):
     return said(job).startswith("waiting: other jobs hold every GPU (")
 
 
-def test_jobs_of_two_folders_take_different_gpus_and_a_third_waits_until_one_is_done_or_killed(start):
+def test_jobs_of_two_folders_take_different_gpus_and_a_third_waits_until_one_is_done_or_killed(
+    start,
+):
     first, second = start("a", "b"), start("a", "b")
     assert {device_of(first), device_of(second)} == {"cuda:0", "cuda:1"}
     third = start("a", "b")
@@ -143,7 +145,12 @@ def test_why_a_job_computes_on_the_cpu_stands_in_the_log(start, cards, gpu, why)
 
 
 RESMLP = {"depth": 4, "residual": True, "terminal_norm": True, "width": 16}
-RUNS = {"dataset": "digits", "architecture": {"name": "resmlp"} | RESMLP, "seeds": [1, 2, 3], "runs": ["bp"]}
+RUNS = {
+    "dataset": "digits",
+    "architecture": {"name": "resmlp"} | RESMLP,
+    "seeds": [1, 2, 3],
+    "runs": ["bp"],
+}
 TINY = {"settings": {"tiny": RUNS}}
 NO_PROFILE = ["--workflow-profile", "none", "--cores", "1", "--nolock"]
 DATA = "results/data/digits.safetensors"
@@ -156,21 +163,53 @@ MANY = {OWN: "8", "PATH": f".:{os.environ['PATH']}"}  # with nvidia-smi
 STARTS = [  # what CUDA shows of two GPUs, more of the environment, options, whether it is refused, and words
     ("0", {}, ["--resources", "other=1"], True, "no limit of GPU jobs", "Add --resources gpu=1"),
     ("0,GPU-1", {}, NO_PROFILE, True, "no limit of GPU jobs", "Add --resources gpu=2"),
-    ("0", {}, ["--resources", "gpu=3"], True, "gpu=3: found room for 1 (GPUs: 1, jobs on each: 1)", "gpu=1"),
+    (
+        "0",
+        {},
+        ["--resources", "gpu=3"],
+        True,
+        "gpu=3: found room for 1 (GPUs: 1, jobs on each: 1)",
+        "gpu=1",
+    ),
     ("0,-1,GPU-1", {}, ["--resources", "gpu=2"], True, "gpu=2: found room for 1", "gpu=1"),
     ("0", {}, ["--resources", "gpu=0"], False, "CPU"),
     ("", {}, ["--resources", "other=1"], False, "CPU"),
     ("-1,0", {}, NO_PROFILE, False, "CPU"),
     ("0,1", {}, ["--resources", "gpu=2"], False, "GPU, 2 at a time"),
-    ("0", {OWN: "0"}, ["--resources", "gpu=1"], True, f"fa-audit: {OWN}: found '0'; expected an integer 1..99"),
-    ("0", {OWN: "two"}, ["--resources", "gpu=1"], True, f"fa-audit: {OWN}: found 'two'; expected an integer 1..99"),
+    (
+        "0",
+        {OWN: "0"},
+        ["--resources", "gpu=1"],
+        True,
+        f"fa-audit: {OWN}: found '0'; expected an integer 1..99",
+    ),
+    (
+        "0",
+        {OWN: "two"},
+        ["--resources", "gpu=1"],
+        True,
+        f"fa-audit: {OWN}: found 'two'; expected an integer 1..99",
+    ),
     ("0", MANY, ["--resources", "gpu=3"], False, "GPU, 3 at a time"),
     ("0,1", MANY, ["--resources", "gpu=4"], False, "GPU, 4 at a time"),
-    ("0,1", MANY, ["--resources", "gpu=5"], True, "found 3 jobs on a GPU of 10000 MB", "need 12000", "gpu=4."),
+    (
+        "0,1",
+        MANY,
+        ["--resources", "gpu=5"],
+        True,
+        "found 3 jobs on a GPU of 10000 MB",
+        "need 12000",
+        "gpu=4.",
+    ),
     ("MIG-1", MANY, ["--workflow-profile", "profiles/gpu"], False, "GPU, 8 at a time"),
 ]
-BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
-MEASURED = {name: BP.to_dict()[name] for name in DECIDING} | {"seconds_per_epoch": 1.0, "machine": "mine"}
+BP = RunSpec(
+    dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp"
+)
+MEASURED = {name: BP.to_dict()[name] for name in DECIDING} | {
+    "seconds_per_epoch": 1.0,
+    "machine": "mine",
+}
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +225,15 @@ def outcomes(tmp_path_factory):
     gpu.write_text(gpu.read_text().replace('Path("/dev")', 'Path("devices")'))
     (folder / "nvidia-smi").write_text(SMI)
     (folder / "nvidia-smi").chmod(0o755)
-    (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [MEASURED | {"gpu_memory_mb": 4000}]}))
+    (folder / "benchmarks/costs.json").write_text(
+        json.dumps({"gpu": [MEASURED | {"gpu_memory_mb": 4000}]})
+    )
     return snakemake_calls(
-        folder, [([*CALL, *options], more | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, more, options, *_ in STARTS]
+        folder,
+        [
+            ([*CALL, *options], more | {"CUDA_VISIBLE_DEVICES": gpus})
+            for gpus, more, options, *_ in STARTS
+        ],
     )
 
 
@@ -211,7 +256,10 @@ def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_
 def test_a_training_that_was_begun_on_another_model_of_gpu_starts_over(make_spec, monkeypatch):
     models = iter(("H100", "H100", "A100"))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: next(models))
-    monkeypatch.setattr("fa_audit.training.run_files.cuda_versions", lambda device: {"runtime": "13.0", "cudnn": 91900})
+    monkeypatch.setattr(
+        "fa_audit.training.run_files.cuda_versions",
+        lambda device: {"runtime": "13.0", "cudnn": 91900},
+    )
     first, same, other = (training_origin(make_spec(), [], "cuda:0") for _ in range(3))
     assert first == same != other
 
@@ -221,7 +269,11 @@ def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):
     sidecar = json.loads((tmp_path / "dfa1.json").read_text())["provenance"]
     assert sidecar.pop("peak_memory_mb")["resident"] > 0
     assert audit["provenance"] == sidecar
-    assert sidecar["device"].startswith("cpu (") and sidecar["cuda"] is None and sidecar["threads"] == 1
+    assert (
+        sidecar["device"].startswith("cpu (")
+        and sidecar["cuda"] is None
+        and sidecar["threads"] == 1
+    )
     assert sidecar["deterministic_algorithms"] and sidecar["fp32_precision"] == "ieee"
     assert sidecar["tf32"] == {"matmul": False, "convolution": False, "recurrence": False}
     assert sidecar["cudnn"] == {"deterministic": False, "benchmark": False}
@@ -248,7 +300,9 @@ def benchmark(monkeypatch):
 
 
 @pytest.mark.matrix
-def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_every_method(benchmark, tmp_path, capsys):
+def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_every_method(
+    benchmark, tmp_path, capsys
+):
     benchmark.main(["--device", "cpu", "--tiny", "--write", str(tmp_path / "costs.json")])
     said, rows = capsys.readouterr().out, json.loads((tmp_path / "costs.json").read_text())["cpu"]
     assert re.findall(r"^bar (.+?)[:,].* (met|missed)$", said, flags=re.MULTILINE) == [
@@ -262,7 +316,10 @@ def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_ever
     ]
     assert {row["method"] for row in rows if row.get("seconds_per_audit", 0) > 0} == set(METHODS)
     assert "need a GPU" in said and "2 runs without MPS: " in said
-    runs, audits = 2 * len(METHODS) + 1, len(METHODS)  # every method and its frozen baseline, and bp+shallow
+    runs, audits = (
+        2 * len(METHODS) + 1,
+        len(METHODS),
+    )  # every method and its frozen baseline, and bp+shallow
     assert f"{runs} of {runs} trainings, {audits} of {audits} audits" in said
 
 
@@ -271,7 +328,9 @@ def test_the_benchmark_of_a_gpu_skips_what_there_is_no_time_for(benchmark, capsy
     assert capsys.readouterr().out.count("skipped: time is up") == len(benchmark.PARTS)
 
 
-def test_the_benchmark_of_a_gpu_starts_and_stops_an_mps_of_its_own(benchmark, tmp_path, monkeypatch, capsys):
+def test_the_benchmark_of_a_gpu_starts_and_stops_an_mps_of_its_own(
+    benchmark, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "nvidia-cuda-mps-control").write_text(CONTROL)
     (tmp_path / "nvidia-cuda-mps-control").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -282,4 +341,7 @@ def test_the_benchmark_of_a_gpu_starts_and_stops_an_mps_of_its_own(benchmark, tm
         own = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
     said = (tmp_path / "said").read_text().split("\n")
     assert said == [f"{own} -d", f"{own} ", "get_server_list", f"{own} ", "quit", ""]
-    assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/theirs" and "no process came to MPS" in capsys.readouterr().out
+    assert (
+        os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/theirs"
+        and "no process came to MPS" in capsys.readouterr().out
+    )

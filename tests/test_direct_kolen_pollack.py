@@ -1,4 +1,6 @@
-"""Direct Kolen-Pollack against the head's own learning, and against three steps written out in plain torch."""
+"""Direct Kolen-Pollack against the head's own learning, and against three steps written out in
+plain torch.
+"""
 
 import copy
 
@@ -41,7 +43,13 @@ def trained(learner, steps):
     ("depth", "steps", "lr", "decay"), [(2, 1, 0.01, 0.1), (0, 30, 3e-3, 0.5), (3, 150, 0.05, 2.0)]
 )
 def test_the_topmost_matrix_converges_to_a_linear_head_by_the_decay_alone(depth, steps, lr, decay):
-    options = {"depth": depth, "lr": lr, "weight_decay": decay, "terminal_norm": False, "penalty": 0.1}
+    options = {
+        "depth": depth,
+        "lr": lr,
+        "weight_decay": decay,
+        "terminal_norm": False,
+        "penalty": 0.1,
+    }
     learner = rough_learner("resmlp", "direct_kolen_pollack", **options)
     w, b = learner.network.head.linear.weight, learner.state[depth]
     old_w, old_b = w.detach().clone(), b.detach().clone()
@@ -71,21 +79,29 @@ def step_by_hand(name, network, feedback, x, labels, penalty):
             total = total + penalty * f.pow(2).sum(dim=1 if f.dim() == 4 else -1).mean()
         outer = [torch.outer(v, e) for v, e in zip(vector(h.detach()), error, strict=True)]
         b.grad = sum(outer) / len(outer)
-    for parameter, g in zip(network.parameters(), torch.autograd.grad(total, [*network.parameters()]), strict=True):
+    for parameter, g in zip(
+        network.parameters(), torch.autograd.grad(total, [*network.parameters()]), strict=True
+    ):
         parameter.grad = g
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.05])
 @pytest.mark.parametrize("name", ["resmlp", "vit_mini", "small_resnet", "bn_cnn"])
 def test_three_steps_are_those_of_plain_torch(name, penalty):
-    learner = rough_learner(name, "direct_kolen_pollack", lr=0.02, weight_decay=0.3, penalty=penalty)
+    learner = rough_learner(
+        name, "direct_kolen_pollack", lr=0.02, weight_decay=0.3, penalty=penalty
+    )
     network, feedback = copy.deepcopy(learner.network).eval(), copy.deepcopy([*learner.state])
     optimiser = torch.optim.AdamW([*network.parameters(), *feedback], lr=0.02, weight_decay=0.3)
     for x, labels in batches(3):
         step_by_hand(name, network, feedback, x, labels, penalty)
         optimiser.step()
     trained(learner, 3)
-    pairs = zip([*learner.network.parameters(), *learner.state], [*network.parameters(), *feedback], strict=True)
+    pairs = zip(
+        [*learner.network.parameters(), *learner.state],
+        [*network.parameters(), *feedback],
+        strict=True,
+    )
     for found, expected in pairs:
         torch.testing.assert_close(found.detach(), expected.detach(), rtol=1e-7, atol=1e-9)
 

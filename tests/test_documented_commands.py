@@ -1,4 +1,5 @@
-"""Every command of the documents, as it is written, on the results of a workflow and a terminal of ASCII.
+"""Every command of the documents, as it is written, on the results of a workflow and a terminal of
+ASCII.
 
 Snakemake's are dry runs. What parsers make of the others is in tests/test_readme.py.
 """
@@ -51,11 +52,21 @@ def commands(program):
     fences = [
         block
         for path in documents()
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        for language, block in re.findall(
+            r"^```(\w*)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        )
         if language in ("", "bash", "sh")
     ]
-    lines = {re.sub(ALIKE, "", line.partition(" #")[0].strip()) for block in fences for line in block.splitlines()}
-    return sorted(line for line in lines if line.startswith(program) and not any(word in line for word in LEFT_OUT))
+    lines = {
+        re.sub(ALIKE, "", line.partition(" #")[0].strip())
+        for block in fences
+        for line in block.splitlines()
+    }
+    return sorted(
+        line
+        for line in lines
+        if line.startswith(program) and not any(word in line for word in LEFT_OUT)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +90,12 @@ def servers():
 
 
 AUDITS = commands("fa-audit audit")
-OTHERS = [[line] for program in ("fa-audit", "snakemake") for line in commands(program) if line not in AUDITS]
+OTHERS = [
+    [line]
+    for program in ("fa-audit", "snakemake")
+    for line in commands(program)
+    if line not in AUDITS
+]
 
 
 @pytest.mark.parametrize("command", [*AUDITS, *slow(*OTHERS)])

@@ -1,4 +1,6 @@
-"""Documents say what the code says: tables that are generated from it, and a card for every diagnostic."""
+"""Documents say what the code says: tables that are generated from it, and a card for every
+diagnostic.
+"""
 
 import re
 import runpy
@@ -26,7 +28,11 @@ def check(root, *tools):
     return python(root, root / "tools/documents.py", "--check", *tools)
 
 
-MEASURING = ("reproduction", "readme", "notebook")  # they draw every measured run, or train what documents train
+MEASURING = (
+    "reproduction",
+    "readme",
+    "notebook",
+)  # they draw every measured run, or train what documents train
 OTHERS = [tool for tool in TOOLS if tool not in MEASURING]
 
 
@@ -39,11 +45,15 @@ def test_nothing_that_is_generated_is_stale(tools):
 
 @pytest.mark.slow
 def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
-    """Of the reproduction alone, with one figure of its configuration: drawing all of them is what takes time."""
+    """Of the reproduction alone, with one figure of its configuration: drawing all of them is what
+    takes time.
+    """
     for folder in ("tools", "docs", "configs", "reference"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     tool, config = tmp_path / "tools/reproduction.py", tmp_path / "configs/measured.yaml"
-    tool.write_text(re.sub(r'\n    "findings": \[.*?\n}', "\n}", tool.read_text(), count=1, flags=re.DOTALL))
+    tool.write_text(
+        re.sub(r'\n    "findings": \[.*?\n}', "\n}", tool.read_text(), count=1, flags=re.DOTALL)
+    )
     config.write_text(re.sub(r"(?<=\nfigures:\n)(.*\n)(?:  .*\n)*", r"\1", config.read_text()))
     runs = tmp_path / "reference/measured/main_audit/runs.csv"
     table = pd.read_csv(runs, dtype=str)
@@ -60,16 +70,24 @@ WORDS = 20_000
 
 
 def words(text):
-    """A page's words in sentences, lists and headings: no tables, no code, no comments, no addresses of links."""
-    text = re.sub(r"^```.*?^```$|<!--.*?-->|(?<=\])\([^)]*\)", "", text, flags=re.MULTILINE | re.DOTALL)
+    """A page's words in sentences, lists and headings: no tables, no code, no comments, no
+    addresses of links.
+    """
+    text = re.sub(
+        r"^```.*?^```$|<!--.*?-->|(?<=\])\([^)]*\)", "", text, flags=re.MULTILINE | re.DOTALL
+    )
     return [word for line in text.splitlines() if not line.startswith("|") for word in line.split()]
 
 
 def test_the_documentation_is_short():
-    """Of the pages that people write; a tool writes docs/command_line.md and the folders but docs/api."""
+    """Of the pages that people write; a tool writes docs/command_line.md and the folders but
+    docs/api.
+    """
     names = ("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.md")
     pages = [page for name in names for page in ROOT.glob(name)]
-    counted = {page.name: len(words(page.read_text())) for page in pages if page.name != "command_line.md"}
+    counted = {
+        page.name: len(words(page.read_text())) for page in pages if page.name != "command_line.md"
+    }
     assert sum(counted.values()) <= WORDS, counted
 
 
@@ -82,7 +100,9 @@ def places():
 def test_every_card_says_where_it_misleads_and_has_a_place_in_the_files():
     cards = PROTOCOL.split("\n### ")[1:]
     assert all("**Equation:**" in card and "**Pitfall:**" in card for card in cards)
-    assert PROTOCOL.partition("| card | unit, range |")[2].partition("\n\n")[0].count("\n") - 1 == len(cards)
+    assert PROTOCOL.partition("| card | unit, range |")[2].partition("\n\n")[0].count(
+        "\n"
+    ) - 1 == len(cards)
 
 
 def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():
@@ -90,24 +110,53 @@ def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():
     expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"} | {
         f"deep.{name}" for name in DEEP
     }
-    expected |= {"finite", "feature_drift", "first_flags.first_scale_flag", "first_flags.first_reference_flag"}
+    expected |= {
+        "finite",
+        "feature_drift",
+        "first_flags.first_scale_flag",
+        "first_flags.first_reference_flag",
+    }
     assert expected <= places()
-    assert not {place for place in places() - expected if re.match(r"(checks|credit\[\]|layers\[\]|deep)\.", place)}
+    assert not {
+        place
+        for place in places() - expected
+        if re.match(r"(checks|credit\[\]|layers\[\]|deep)\.", place)
+    }
 
 
 def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, dataset):
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
-    audited = audit(trained.learner, dataset, trained.accuracy, trajectory=trained.history).to_dict()
-    about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
+    audited = audit(
+        trained.learner, dataset, trained.accuracy, trajectory=trained.history
+    ).to_dict()
+    about = {
+        "setting": "tiny",
+        "run": "dfa",
+        "seed": 3,
+        "spec": spec.to_dict(),
+        "baseline_runs": {},
+    }
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
-    columns = {*runs_table([audited | about]), *layers_table([audited | about]), *TRAJECTORY_COLUMNS}
+    columns = {
+        *runs_table([audited | about]),
+        *layers_table([audited | about]),
+        *TRAJECTORY_COLUMNS,
+    }
     words = {name for name in places() if re.fullmatch(r"\w+", name)}
     assert words <= columns | set(audited) | {"runs", "layers", "trajectories"}
-    assert {"max_growth", "grad_norm_last", "fresh_b_std", "rho_random_std", "stopped_after"} <= words
+    assert {
+        "max_growth",
+        "grad_norm_last",
+        "fresh_b_std",
+        "rho_random_std",
+        "stopped_after",
+    } <= words
 
 
 def test_the_limits_are_the_defaults_of_the_code():
-    stated = re.findall(r"`(growth|reference|stability|depth_margin|saturation)` = ([\d.e-]+\d)", PROTOCOL)
+    stated = re.findall(
+        r"`(growth|reference|stability|depth_margin|saturation)` = ([\d.e-]+\d)", PROTOCOL
+    )
     assert {name for name, _ in stated} == set(DiagnosticThresholds().limits)
     assert all(float(value) == DiagnosticThresholds().limits[name] for name, value in stated)

@@ -1,4 +1,6 @@
-"""Target propagation with a difference reconstruction loss against pseudo-inverses and by hand, in float64."""
+"""Target propagation with a difference reconstruction loss against pseudo-inverses and by hand, in
+float64.
+"""
 
 from dataclasses import replace
 
@@ -76,12 +78,18 @@ def test_without_damping_the_feedback_path_is_the_pseudo_inverse_of_the_whole_pa
     for found, path in zip(down, paths_of(learner.network), strict=True):
         torch.testing.assert_close(found, torch.linalg.pinv(path), rtol=0, atol=1e-6)
     single = torch.linalg.inv(learner.network.blocks[0].weight.detach())
-    assert (single @ down[1] - down[0]).norm() > 0.1 * down[0].norm()  # inverses of single blocks are another path
+    assert (single @ down[1] - down[0]).norm() > 0.1 * down[
+        0
+    ].norm()  # inverses of single blocks are another path
     run = trace(learner.network, BATCH[0], local=True)
     credits = learner.method.credits(learner.network, run, BATCH[1], learner.state)
     error = output_error(run, BATCH[1])
-    for found, path in zip([credits.embedding, *credits.blocks], paths_of(learner.network), strict=True):
-        step = torch.linalg.lstsq(path.expand(len(error), -1, -1), error[:, :, None], driver="gelsd").solution[..., 0]
+    for found, path in zip(
+        [credits.embedding, *credits.blocks], paths_of(learner.network), strict=True
+    ):
+        step = torch.linalg.lstsq(
+            path.expand(len(error), -1, -1), error[:, :, None], driver="gelsd"
+        ).solution[..., 0]
         torch.testing.assert_close(found, step, rtol=0, atol=1e-6)  # of least norm
 
 
@@ -111,14 +119,17 @@ def test_credits_are_distances_to_the_written_out_targets(architecture, options)
     expected = []
     for layer in reversed(range(DEPTH + 1)):
         at_target, at_state = (
-            learner.state[layer](v).detach() + (v if layer < DEPTH and network.skip != "none" else 0)
+            learner.state[layer](v).detach()
+            + (v if layer < DEPTH and network.skip != "none" else 0)
             for v in (target, h[layer + 1])
         )
         target = h[layer] + at_target - at_state
         expected.insert(0, (h[layer] - target) / 0.7)
     run = trace(network, BATCH[0], local=True)
     credits = learner.method.credits(network, run, BATCH[1], learner.state)
-    torch.testing.assert_close([credits.embedding, *credits.blocks], expected, rtol=1e-8, atol=1e-11)
+    torch.testing.assert_close(
+        [credits.embedding, *credits.blocks], expected, rtol=1e-8, atol=1e-11
+    )
 
 
 def inverse_by_hand(net, v):
@@ -130,7 +141,9 @@ def inverse_by_hand(net, v):
 def trained_by_hand(chain, inverses, method, noise, learns, rate):
     """Steps of a chain of tanh layers and its inverses."""
     optimiser = torch.optim.AdamW([p for pair in chain for p in pair], lr=rate, weight_decay=0.1)
-    feedback = torch.optim.AdamW([p for net in inverses for p in net], lr=rate * method.inverse_rate, weight_decay=0.0)
+    feedback = torch.optim.AdamW(
+        [p for net in inverses for p in net], lr=rate * method.inverse_rate, weight_decay=0.0
+    )
     (w_in, b_in), *layers, (w_out, b_out) = chain
     x, labels = BATCH[0].flatten(1), BATCH[1]
 
@@ -149,7 +162,11 @@ def trained_by_hand(chain, inverses, method, noise, learns, rate):
                 n = n * torch.randn(n.shape[0], WIDTH, generator=noise)
                 back = upwards(h[layer] + n, layer)[-1]
                 for i in reversed(range(layer + 1, DEPTH + 1)):
-                    back = h[i] + inverse_by_hand(inverses[i], back) - inverse_by_hand(inverses[i], h[i + 1])
+                    back = (
+                        h[i]
+                        + inverse_by_hand(inverses[i], back)
+                        - inverse_by_hand(inverses[i], h[i + 1])
+                    )
             again = h[layer] + inverse_by_hand(net, back) - inverse_by_hand(net, h[layer + 1])
             loss = (again - h[layer] - n).square().sum() / n.square().sum()
             loss = loss + method.damping / 2 * sum(p.square().sum() for p in net)
@@ -160,28 +177,47 @@ def trained_by_hand(chain, inverses, method, noise, learns, rate):
             targets = [h[-1] - method.eta * error]
             for i in reversed(range(DEPTH + 1)):
                 targets.insert(
-                    0, h[i] + inverse_by_hand(inverses[i], targets[0]) - inverse_by_hand(inverses[i], h[i + 1])
+                    0,
+                    h[i]
+                    + inverse_by_hand(inverses[i], targets[0])
+                    - inverse_by_hand(inverses[i], h[i + 1]),
                 )
             for layer, (w, b) in enumerate([(w_in, b_in), *layers]):
-                slope = (h[layer] - targets[layer]) / (method.eta * len(x)) * (1 - h[layer] ** 2 if layer else 1)
+                slope = (
+                    (h[layer] - targets[layer])
+                    / (method.eta * len(x))
+                    * (1 - h[layer] ** 2 if layer else 1)
+                )
                 w.grad, b.grad = slope.T @ (h[layer - 1] if layer else x), slope.sum(dim=0)
             w_out.grad, b_out.grad = error.T @ h[-2] / len(x), error.mean(dim=0)
         optimiser.step()
         feedback.step()
 
 
-@pytest.mark.parametrize("method", [DTPDRL(), DTPDRL(eta=0.5, sigma=0.4, inverse_rate=3.0, damping=0.1)])
+@pytest.mark.parametrize(
+    "method", [DTPDRL(), DTPDRL(eta=0.5, sigma=0.4, inverse_rate=3.0, damping=0.1)]
+)
 def test_three_steps_of_training_are_those_of_a_written_out_chain(method):
-    options = {"residual": False, "terminal_norm": False, "lr": 0.01, "weight_decay": 0.1, "normalise": False}
+    options = {
+        "residual": False,
+        "terminal_norm": False,
+        "lr": 0.01,
+        "weight_decay": 0.1,
+        "normalise": False,
+    }
     learner = learner_of(method=method, **options)
     with torch.random.fork_rng():
         torch.manual_seed(4)
-        blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(DEPTH))
+        blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(DEPTH)
+        )
     network = learner.network
     network.blocks = blocks.double()
     linear = [network.embed[1], *(block[0] for block in network.blocks), network.head.linear]
     chain = [(layer.weight.detach().clone(), layer.bias.detach().clone()) for layer in linear]
-    inverses = [[p.detach().clone().requires_grad_() for p in net.parameters()] for net in learner.state]
+    inverses = [
+        [p.detach().clone().requires_grad_() for p in net.parameters()] for net in learner.state
+    ]
     before = [p.detach().clone() for net in inverses for p in net]
     trained_by_hand(chain, inverses, method, torch.Generator().manual_seed(9), learns=3, rate=0.01)
     noise, optimiser = torch.Generator().manual_seed(9), learner.optimiser()
@@ -193,7 +229,9 @@ def test_three_steps_of_training_are_those_of_a_written_out_chain(method):
     found = [p.detach() for layer in linear for p in (layer.weight, layer.bias)]
     found += [p.detach() for net in learner.state for p in net.parameters()]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
-    assert all((p - old).norm() > 1e-3 for p, old in zip(found[len(chain) * 2 :], before, strict=True))
+    assert all(
+        (p - old).norm() > 1e-3 for p, old in zip(found[len(chain) * 2 :], before, strict=True)
+    )
 
 
 def test_states_of_zero_leave_the_inverses_finite():
@@ -202,5 +240,9 @@ def test_states_of_zero_leave_the_inverses_finite():
         for p in [*learner.network.embed.parameters(), *learner.network.blocks.parameters()]:
             p.zero_()
     run = trace(learner.network, BATCH[0], local=True)
-    loss = learner.method.auxiliary_loss(learner.network, run, BATCH[1], learner.state, torch.Generator())
-    assert all(slope.isfinite().all() for slope in torch.autograd.grad(loss, [*learner.state.parameters()]))
+    loss = learner.method.auxiliary_loss(
+        learner.network, run, BATCH[1], learner.state, torch.Generator()
+    )
+    assert all(
+        slope.isfinite().all() for slope in torch.autograd.grad(loss, [*learner.state.parameters()])
+    )

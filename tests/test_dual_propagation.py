@@ -1,4 +1,6 @@
-"""Dual propagation against backpropagation, its energies and the same training written out by hand, in float64."""
+"""Dual propagation against backpropagation, its energies and the same training written out by hand,
+in float64.
+"""
 
 from dataclasses import replace
 
@@ -38,29 +40,43 @@ def credits_of(learner):
 
 def true_gradients(learner):
     """Of the per-sample loss by the vectors of all states."""
-    slopes = states_and_gradients(learner.network, *BATCH, loss_fn=lambda z, y: F.cross_entropy(z, y, reduction="sum"))
+    slopes = states_and_gradients(
+        learner.network, *BATCH, loss_fn=lambda z, y: F.cross_entropy(z, y, reduction="sum")
+    )
     return [gradient_vector(slope) for slope in slopes[1]]
 
 
 def missed(learner):
-    """How far credits and gradients of the parameters are from backpropagation's, relative to those."""
+    """How far credits and gradients of the parameters are from backpropagation's, relative to
+    those.
+    """
     body = [*learner.network.embed.parameters(), *learner.network.blocks.parameters()]
     objective, credits = credits_of(learner)[0].objective, credits_of(learner)[1]
     loss = F.cross_entropy(learner.network(BATCH[0]), BATCH[1])
     expected = [*true_gradients(learner), *torch.autograd.grad(loss, body)]
     found = [*credits, *torch.autograd.grad(objective, body)]
-    return [((a - g).norm() / g.norm()).item() for a, g in zip(found, expected, strict=True) if g.norm() > 1e-9]
+    return [
+        ((a - g).norm() / g.norm()).item()
+        for a, g in zip(found, expected, strict=True)
+        if g.norm() > 1e-9
+    ]
 
 
 @pytest.mark.parametrize("architecture", ["resmlp", "student_mlp", "vit_mini"])
 @pytest.mark.parametrize(("alpha", "order"), [(0.5, 2), (0.0, 1), (0.3, 1)])
 def test_differences_over_beta_and_updates_tend_to_backpropagations(architecture, alpha, order):
-    """Halving beta halves the error `order` times; the top has none, updates at the mean state no first order."""
-    coarse, fine = (missed(learner_of(architecture, DualPropagation(beta, alpha))) for beta in (0.02, 0.01))
+    """Halving beta halves the error `order` times; the top has none, updates at the mean state no
+    first order.
+    """
+    coarse, fine = (
+        missed(learner_of(architecture, DualPropagation(beta, alpha))) for beta in (0.02, 0.01)
+    )
     assert coarse[DEPTH] < 1e-12 and max(fine) < 0.05
     ratios = [a / b for a, b in zip(coarse, fine, strict=True) if a > 1e-8]
     assert ratios[:DEPTH] == pytest.approx([2**order] * DEPTH, rel=0.15)
-    assert all(ratio == pytest.approx(4, rel=0.15) or (alpha != 0.5 and ratio > 1.7) for ratio in ratios)
+    assert all(
+        ratio == pytest.approx(4, rel=0.15) or (alpha != 0.5 and ratio > 1.7) for ratio in ratios
+    )
 
 
 @pytest.mark.parametrize("architecture", ["small_resnet", "bn_cnn"])
@@ -71,7 +87,9 @@ def test_maps_have_backpropagations_gradients_where_beta_is_small(architecture):
 @pytest.mark.parametrize("alpha", [0.5, 0.2])
 @pytest.mark.parametrize("residual", [True, False])
 def test_linear_blocks_have_backpropagations_gradients_at_any_beta(residual, alpha):
-    learner = with_blocks(learner_of(residual=residual, method=DualPropagation(3.0, alpha)), lambda: nn.Linear(8, 8))
+    learner = with_blocks(
+        learner_of(residual=residual, method=DualPropagation(3.0, alpha)), lambda: nn.Linear(8, 8)
+    )
     assert max(missed(learner)) < 1e-12
 
 
@@ -95,7 +113,10 @@ def test_every_pair_is_a_saddle_of_the_energies_of_its_layer_and_the_next(residu
     loss_slope = torch.autograd.grad(F.cross_entropy(network.head(run.head_input), BATCH[1], reduction="sum"),
                                      run.head_input)[0]  # fmt: skip
     plus, minus = ((h[-1] - sign * 0.05 * loss_slope).requires_grad_() for sign in (1, -1))
-    energy = contrast(network, [(DEPTH - 1, h[-2])] * 2, plus, minus) + 0.05 * ((plus + minus) * loss_slope).sum()
+    energy = (
+        contrast(network, [(DEPTH - 1, h[-2])] * 2, plus, minus)
+        + 0.05 * ((plus + minus) * loss_slope).sum()
+    )
     for slope in torch.autograd.grad(energy, (plus, minus)):
         assert slope.abs().max() < 1e-12
     for layer in reversed(range(1, DEPTH)):
@@ -113,7 +134,9 @@ def test_every_pair_is_a_saddle_of_the_energies_of_its_layer_and_the_next(residu
 def trained_by_hand(parameters, alpha, beta, steps, learns):
     """Steps of a chain of tanh layers: pairs, Jacobians and gradients written out."""
     (w_in, b_in), *layers, (w_out, b_out) = parameters
-    optimiser = torch.optim.AdamW([p for pair in parameters for p in pair], lr=0.01, weight_decay=0.1)
+    optimiser = torch.optim.AdamW(
+        [p for pair in parameters for p in pair], lr=0.01, weight_decay=0.1
+    )
     x, labels = BATCH[0].flatten(1), BATCH[1]
 
     def down(w, b, s, d):
@@ -134,7 +157,9 @@ def trained_by_hand(parameters, alpha, beta, steps, learns):
                 plus = free + (1 - alpha) * down(w, b, plus, d)[0]
                 minus = free - alpha * down(w, b, minus, d)[0]
             both = zip(down(w, b, plus, d)[1:], down(w, b, minus, d)[1:], strict=True)
-            w.grad, b.grad = (-(alpha * up + (1 - alpha) * lower) / (beta * len(x)) for up, lower in both)
+            w.grad, b.grad = (
+                -(alpha * up + (1 - alpha) * lower) / (beta * len(x)) for up, lower in both
+            )
             d = plus - minus
         w_in.grad, b_in.grad = -d.T @ x / (beta * len(x)), -d.mean(dim=0) / beta
         optimiser.step()
@@ -144,7 +169,9 @@ def trained_by_hand(parameters, alpha, beta, steps, learns):
 def test_three_steps_of_training_are_those_of_a_written_out_chain(constants):
     method = DualPropagation(*constants)
     options = {"residual": False, "terminal_norm": False, "lr": 0.01, "weight_decay": 0.1}
-    learner = with_blocks(learner_of(method=method, **options), lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+    learner = with_blocks(
+        learner_of(method=method, **options), lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    )
     network = learner.network
     linear = [network.embed[1], *(block[0] for block in network.blocks), network.head.linear]
     parameters = [(layer.weight.detach().clone(), layer.bias.detach().clone()) for layer in linear]
@@ -156,7 +183,9 @@ def test_three_steps_of_training_are_those_of_a_written_out_chain(constants):
         optimiser.step()
     assert (linear[1].weight - before).norm() > 0.05
     for layer, (w, b) in zip(linear, parameters, strict=True):
-        torch.testing.assert_close((layer.weight.detach(), layer.bias.detach()), (w, b), rtol=0, atol=1e-9)
+        torch.testing.assert_close(
+            (layer.weight.detach(), layer.bias.detach()), (w, b), rtol=0, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("method", [DualPropagation(0.7), DualPropagation(2.0, 0.3)])
@@ -164,10 +193,15 @@ def test_weights_of_a_linear_block_follow_mean_state_times_difference(method):
     learner = with_blocks(learner_of(residual=False, method=method), lambda: nn.Linear(8, 8))
     run = trace(learner.network, BATCH[0], local=True)
     credits = learner.method.credits(learner.network, run, BATCH[1], learner.state)
-    pulls = [a @ block.weight for a, block in zip(credits.blocks, learner.network.blocks, strict=True)]
+    pulls = [
+        a @ block.weight for a, block in zip(credits.blocks, learner.network.blocks, strict=True)
+    ]
     weights = [block.weight for block in learner.network.blocks]
     found = torch.autograd.grad(credits.objective, weights)
     for h, pull, a, gradient in zip(run.states, pulls, credits.blocks, found):
-        plus, minus = h - (1 - method.alpha) * method.beta * pull, h + method.alpha * method.beta * pull
+        plus, minus = (
+            h - (1 - method.alpha) * method.beta * pull,
+            h + method.alpha * method.beta * pull,
+        )
         mean = method.alpha * plus + (1 - method.alpha) * minus
         torch.testing.assert_close(gradient, a.T @ mean / len(a), rtol=1e-10, atol=1e-13)

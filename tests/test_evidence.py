@@ -1,4 +1,6 @@
-"""tools/evidence.py: searches without baselines become tables, and what they chose enters the configuration."""
+"""tools/evidence.py: searches without baselines become tables, and what they chose enters the
+configuration.
+"""
 
 import sys
 import tarfile
@@ -47,14 +49,24 @@ def trained(tmp_path):
     def train_one(setting, run):
         key = RunKey(setting, run, 1)
         path = tmp_path / f"checkpoints/{key}.safetensors"
-        files = {"sidecar": path.with_suffix(".json"), "trajectory": tmp_path / f"trajectories/{key}.csv"}
+        files = {
+            "sidecar": path.with_suffix(".json"),
+            "trajectory": tmp_path / f"trajectories/{key}.csv",
+        }
         write_run(train(grid.spec(key), data), path, **files, device="cpu", origin="test")
 
     return train_one
 
 
 def measured(folder, monkeypatch, *more):
-    given = ["--configfile", folder / "config.yaml", "--tables", folder / "tables", "--audits", folder / "audited"]
+    given = [
+        "--configfile",
+        folder / "config.yaml",
+        "--tables",
+        folder / "tables",
+        "--audits",
+        folder / "audited",
+    ]
     monkeypatch.setattr(sys, "argv", ["evidence.py", *map(str, (folder, *given, *more))])
     evidence.main()
     chosen = (folder / "config.yaml").read_text().partition("&chosen\n      [")[2].partition("]")[0]
@@ -62,7 +74,11 @@ def measured(folder, monkeypatch, *more):
 
 
 def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, trained, monkeypatch):
-    for setting, run in (("search_lr1em3", "bp"), ("search_lr1em2", "bp"), ("search_lr1em3", "dfa")):
+    for setting, run in (
+        ("search_lr1em3", "bp"),
+        ("search_lr1em2", "bp"),
+        ("search_lr1em3", "dfa"),
+    ):
         trained(setting, run)
     tables, chosen = measured(tmp_path, monkeypatch)
     runs = {setting: read_table(path).set_index("run") for setting, path in tables.items()}
@@ -71,7 +87,9 @@ def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, tra
     ]  # fmt: skip
     best = max(runs, key=lambda setting: runs[setting].loc["bp", "validation_acc"])
     assert chosen == {"search_lr1em2": "bp+lr1e-2", "search_lr1em3": "bp+lr1e-3"}[best]
-    assert {table.loc["bp", "three_check"] for table in runs.values()} == {"INCOMPLETE(D3 not evaluated)"}
+    assert {table.loc["bp", "three_check"] for table in runs.values()} == {
+        "INCOMPLETE(D3 not evaluated)"
+    }
 
     trained("search_lr1em2", "dfa")
     before = read_table(tables["search_lr1em3"])
@@ -83,6 +101,9 @@ def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, tra
 
     with tarfile.open(tables["search_lr1em3"].with_name("audits.tar.xz")) as packed:
         packed.extractall(tmp_path / "unpacked", filter="data")
-    audits = [read_audit(path) for path in sorted((tmp_path / "unpacked").glob("search_lr1em3/*/seed1.json"))]
+    audits = [
+        read_audit(path)
+        for path in sorted((tmp_path / "unpacked").glob("search_lr1em3/*/seed1.json"))
+    ]
     assert [audit["run"] for audit in audits] == ["bp", "dfa"]
     assert [audit["headline_acc"] for audit in audits] == after["accuracy"].tolist()

@@ -7,7 +7,9 @@ import pytest
 from projects import ROOT, python
 
 SOURCES = ROOT / "src"
-MODULES = [path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if ">>> " in path.read_text()]
+MODULES = [
+    path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if ">>> " in path.read_text()
+]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)

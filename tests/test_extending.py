@@ -1,4 +1,6 @@
-"""docs/extending.md: its examples are short, its project runs as it stands there, and mistakes end in one line."""
+"""docs/extending.md: its examples are short, its project runs as it stands there, and mistakes end
+in one line.
+"""
 
 import json
 import re
@@ -28,7 +30,10 @@ DATA = "results/data/my_data:blobs.safetensors"
 
 
 def test_every_example_is_short_and_needs_no_registry():
-    assert sorted(FILES) == ["mine.yaml", *(f"my_{name}.py" for name in ("data", "figures", "method", "net", "tables"))]
+    assert sorted(FILES) == [
+        "mine.yaml",
+        *(f"my_{name}.py" for name in ("data", "figures", "method", "net", "tables")),
+    ]
     assert all(text.count("\n") < 30 for text in FILES.values())
 
 
@@ -44,7 +49,9 @@ def checkout(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(checkout):
     """That checkout, in which the document's command has been run."""
-    done = python(checkout, "-m", *shlex.split(COMMAND), "--resources", "gpu=0", **own_library(checkout))
+    done = python(
+        checkout, "-m", *shlex.split(COMMAND), "--resources", "gpu=0", **own_library(checkout)
+    )
     assert done.returncode == 0, done.stderr
     return checkout
 
@@ -61,7 +68,10 @@ def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finish
     audit = json.loads((finished / "results/audits/mine/my_method:SignDFA/seed42.json").read_text())
     spec = audit["spec"]
     assert (spec["method"], spec["architecture"]) == ("my_method:SignDFA", "my_net:GatedMLP")
-    assert audit["verdict"]["baseline"] == "my_method:SignDFA+frozen" and audit["checks"]["depth"]["fires"] is not None
+    assert (
+        audit["verdict"]["baseline"] == "my_method:SignDFA+frozen"
+        and audit["checks"]["depth"]["fires"] is not None
+    )
     assert len(audit["layers"]) == 3 and "blocks.1.gates.weight" in audit["feature_drift"]
     assert audit["headline_acc"] > 0.5 and (audit["samples"], audit["batches"]) == (128, 8)
     sidecar = json.loads((finished / "results/checkpoints/mine/bp+frozen/seed42.json").read_text())
@@ -78,17 +88,30 @@ def test_the_figure_and_the_table_show_the_run(finished):
 
 
 @pytest.mark.slow
-def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(finished, folder):
+def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(
+    finished, folder
+):
     options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
     planned = {}
     with Server("snakemake.cli", *SNAKEMAKE) as server:
-        edits = {"mine.yaml": "# edited\n", "my_net.py": "EDITED = 1\n", "my_figures.py": "EDITED = 1\n"}
+        edits = {
+            "mine.yaml": "# edited\n",
+            "my_net.py": "EDITED = 1\n",
+            "my_figures.py": "EDITED = 1\n",
+        }
         for name, edit in edits.items():
             (folder / name).write_text(FILES[name] + edit)
             planned[name] = sorted(plan_of(server.run(folder, "-n", *options).said))
             (folder / name).write_text(FILES[name])
         server.run(folder, "--report", "report.zip", *options)
-    after = ["audit_network", "build_table", "collect_baseline", "draw_figure", "tidy_setting", "train_network"]
+    after = [
+        "audit_network",
+        "build_table",
+        "collect_baseline",
+        "draw_figure",
+        "tidy_setting",
+        "train_network",
+    ]
     assert planned == {"mine.yaml": [], "my_net.py": after, "my_figures.py": ["draw_figure"]}
     page = zipfile.ZipFile(folder / "report.zip").read("report/report.html").decode()
     assert "D1 fires to the right of the line" in page and "smallest and largest over seeds" in page
@@ -102,34 +125,80 @@ def test_a_plan_invents_no_hours(folder, capsys):
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):
     named = ["--architecture", "my_net:GatedMLP"]
     (folder / DATA).exists() or prepare_data_file("my_data:blobs", "data", DATA)
-    assert main(["train", "dfa", "mine.safetensors", "--data", DATA, "--epochs", "1", "--width", "8", *named]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "dfa",
+                "mine.safetensors",
+                "--data",
+                DATA,
+                "--epochs",
+                "1",
+                "--width",
+                "8",
+                *named,
+            ]
+        )
+        == 0
+    )
     assert main(["audit", "mine.safetensors"]) == 1
     assert "--architecture package.module:Class" in capsys.readouterr().err
     assert main(["audit", "mine.safetensors", *named]) == 0
-    assert main(["list", "architectures", "my_net:GatedMLP"]) == main(["list", "datasets", "my_data:blobs"]) == 0
-    assert re.search("Audit of dfa.*Gated MLP: .*width=128, depth=4.*Blobs: 512", capsys.readouterr().out, re.DOTALL)
+    assert (
+        main(["list", "architectures", "my_net:GatedMLP"])
+        == main(["list", "datasets", "my_data:blobs"])
+        == 0
+    )
+    assert re.search(
+        "Audit of dfa.*Gated MLP: .*width=128, depth=4.*Blobs: 512",
+        capsys.readouterr().out,
+        re.DOTALL,
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"dataset": "my_data:blob"}, "dataset: .*unknown dataset of my_data 'blob'.*Did you mean 'blobs'"),
-        ({"architecture": {"name": "my_net:GatedMPL"}}, "architecture.name: .*Did you mean 'GatedMLP'"),
+        (
+            {"dataset": "my_data:blob"},
+            "dataset: .*unknown dataset of my_data 'blob'.*Did you mean 'blobs'",
+        ),
+        (
+            {"architecture": {"name": "my_net:GatedMPL"}},
+            "architecture.name: .*Did you mean 'GatedMLP'",
+        ),
         (
             {"architecture": {"name": "my_net:Gate"}},
             "found the arguments width; expected image_shape, class",
         ),
-        ({"vary": {"dept": [1]}}, "vary: unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'"),
-        ({"kind": "my_figures:grwth_accuracy"}, "figures.growth_accuracy: .*Did you mean 'growth_accuracy'"),
-        ({"kind": "my_tables:gradients"}, r"keyword argument 'thresholds'; it is called as gradients\(tidy, title="),
+        (
+            {"vary": {"dept": [1]}},
+            "vary: unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'",
+        ),
+        (
+            {"kind": "my_figures:grwth_accuracy"},
+            "figures.growth_accuracy: .*Did you mean 'growth_accuracy'",
+        ),
+        (
+            {"kind": "my_tables:gradients"},
+            r"keyword argument 'thresholds'; it is called as gradients\(tidy, title=",
+        ),
         ({"kind": "my_wrong:nothing"}, "'my_wrong:nothing': found no return with a value"),
-        ({"dataset": "my_wrong:no_folder"}, "too many positional arguments; it is called as no_folder.data_root"),
+        (
+            {"dataset": "my_wrong:no_folder"},
+            "too many positional arguments; it is called as no_folder.data_root",
+        ),
     ],
 )
 def test_a_wrong_name_or_option_is_named_before_anything_runs(folder, change, words):
-    (folder / "my_wrong.py").write_text("def nothing(tidy, **words): tidy.runs\ndef no_folder(): return 1\n")
+    (folder / "my_wrong.py").write_text(
+        "def nothing(tidy, **words): tidy.runs\ndef no_folder(): return 1\n"
+    )
     config, _ = load_config("mine.yaml")
-    (config["figures"]["growth_accuracy"] if "kind" in change else config["settings"]["mine"]).update(change)
+    (
+        config["figures"]["growth_accuracy"] if "kind" in change else config["settings"]["mine"]
+    ).update(change)
     with pytest.raises(AuditError, match=rf"^config: .*{words}"):
         read_grid(config, KINDS)
 

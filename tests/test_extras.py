@@ -1,4 +1,6 @@
-"""The library without its extras: what works, and what the rest says; and the shell completion, which is one."""
+"""The library without its extras: what works, and what the rest says; and the shell completion,
+which is one.
+"""
 
 import ast
 import sys
@@ -27,7 +29,10 @@ for line in sys.argv[2:]:
     main(line.split())
 """
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BROUGHT = {"markupsafe": "jinja2", "pydantic_core": "pydantic"}  # what cannot be absent where the other is there
+BROUGHT = {
+    "markupsafe": "jinja2",
+    "pydantic_core": "pydantic",
+}  # what cannot be absent where the other is there
 SMALL = "--width 8 --depth 2 --epochs 1"
 TRAIN = f"train dfa a.safetensors {SMALL} --data"
 WORKING = (f"{TRAIN} synthetic_teacher", f"train dfa b.safetensors {SMALL} --data synthetic_teacher --frozen",
@@ -46,10 +51,15 @@ def imported(path):
 
 
 def test_every_package_that_the_library_imports_comes_with_it_or_with_the_extra_that_is_named():
-    named = {package for path in (ROOT / "src/fa_audit").rglob("*.py") for package in imported(path)}
+    named = {
+        package for path in (ROOT / "src/fa_audit").rglob("*.py") for package in imported(path)
+    }
     foreign = named - sys.stdlib_module_names - {"fa_audit", *BROUGHT}
     known = packages_distributions()
-    of = {package: {*map(canonicalize_name, known.get(package, [package]))} for package in {*foreign, *EXTRAS}}
+    of = {
+        package: {*map(canonicalize_name, known.get(package, [package]))}
+        for package in {*foreign, *EXTRAS}
+    }
     required = {Requirement(line).name for line in PROJECT["dependencies"]}
     assert {package for package in foreign if not required & of[package]} <= {*EXTRAS}
     for package, extra in EXTRAS.items():
@@ -85,7 +95,10 @@ def test_a_workflow_says_before_its_first_job_that_torch_has_too_little_memory(t
     limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9,) * 2); "
     done = python(tmp_path, "-c", f"{limited}os.execv(sys.executable, [sys.executable, *{call}])")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("fa-audit: ")]
-    assert done.returncode == 1 and "a limit of 1953125 kB of address space, in which torch cannot be loaded (" in line
+    assert (
+        done.returncode == 1
+        and "a limit of 1953125 kB of address space, in which torch cannot be loaded (" in line
+    )
     assert not (tmp_path / "results/data").exists()
 
 
@@ -93,6 +106,10 @@ def test_a_workflow_says_before_its_first_job_that_torch_has_too_little_memory(t
 def test_the_shell_completes_commands_options_and_names(tmp_path, line):
     pytest.importorskip("argcomplete")
     typed = f"fa-audit {line.partition('~')[0]}"
-    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": f"{tmp_path}/said", "_ARGCOMPLETE_IFS": "\n"}
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": f"{tmp_path}/said",
+        "_ARGCOMPLETE_IFS": "\n",
+    }
     python(tmp_path, "-m", "fa_audit.cli", COMP_LINE=typed, COMP_POINT=str(len(typed)), **asked)
     assert (tmp_path / "said").read_text().split() == line.replace("~", "").split()[-1:]

@@ -15,7 +15,10 @@ STAGES = {  # what is edited -> the rule that fails; the failures follow one ano
 }
 SETTINGS = EVERYTHING["settings"]
 SMALL = {  # an audit with baselines, and one without any, which no baseline's job makes stale
-    "settings": {"student_mlp": SETTINGS["student_mlp"], "depths": SETTINGS["depths"] | {"vary": {"depth": [1]}}},
+    "settings": {
+        "student_mlp": SETTINGS["student_mlp"],
+        "depths": SETTINGS["depths"] | {"vary": {"depth": [1]}},
+    },
     "figures": {name: EVERYTHING["figures"][name] for name in ("audit_overview", "depth_sweep")},
 }
 
@@ -27,13 +30,17 @@ def plans(folder):
 
 
 @pytest.mark.slow
-def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is_asked_for(everything, tmp_path):
+def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is_asked_for(
+    everything, tmp_path
+):
     project = Path(shutil.copytree(everything, tmp_path / "project"))
     write_config(project, SMALL, "small.yaml")
     assert snakemake(project, *FIGURES, "--cores", "2", config="small.yaml").returncode == 0
     for path, rule in STAGES.items():
         sound = (project / path).read_text()
-        (project / path).write_text("raise ValueError('a bug')\n" + sound.replace("from __future__", "#"))
+        (project / path).write_text(
+            "raise ValueError('a bug')\n" + sound.replace("from __future__", "#")
+        )
         before = plans(project)
         failed = snakemake(project, *FIGURES, "--cores", "2", config="small.yaml")
         assert failed.returncode == 1 and f"rule {rule}" in failed.stdout, failed.stdout

@@ -13,5 +13,9 @@ FOUND_BY = {
 @pytest.mark.parametrize("mistake", FOUND_BY)
 def test_a_deliberate_mistake_is_found(mistake):
     test = f"tests/faults/{FOUND_BY[mistake]}"
-    done = python(ROOT, "-m", "pytest", test, "-m", "faults", "-p", "no:cacheprovider", "--break", mistake)
-    assert done.returncode == 1 and "FAILED" in done.stdout and "ERROR" not in done.stdout, done.stdout
+    done = python(
+        ROOT, "-m", "pytest", test, "-m", "faults", "-p", "no:cacheprovider", "--break", mistake
+    )
+    assert done.returncode == 1 and "FAILED" in done.stdout and "ERROR" not in done.stdout, (
+        done.stdout
+    )

@@ -1,4 +1,6 @@
-"""Rules of the field against closed forms in float64: mirrors, targets, relaxed errors, local losses, stages."""
+"""Rules of the field against closed forms in float64: mirrors, targets, relaxed errors, local
+losses, stages.
+"""
 
 from dataclasses import replace
 
@@ -44,7 +46,9 @@ def states_of(network, x):
 def gradients_of(network, x, labels):
     """Of the per-sample loss by the vectors of all states, by autograd through the whole network."""
     states = states_of(network, x)
-    slopes = torch.autograd.grad(F.cross_entropy(network.head(states[-1]), labels, reduction="sum"), states)
+    slopes = torch.autograd.grad(
+        F.cross_entropy(network.head(states[-1]), labels, reduction="sum"), states
+    )
     return [network.read_gradient(slope) for slope in slopes]
 
 
@@ -54,15 +58,22 @@ def mirrored(learner, steps):
     before = [learner.state.get_buffer(name).clone() for name, _ in pairs]
     for _ in range(steps):
         learner.method.update_state(learner.network, learner.state, randomness)
-    return [(w.detach(), old, learner.state.get_buffer(name)) for (name, w), old in zip(pairs, before, strict=True)]
+    return [
+        (w.detach(), old, learner.state.get_buffer(name))
+        for (name, w), old in zip(pairs, before, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("architecture", ["resmlp", "small_resnet"])
-def test_mirrored_weights_close_in_on_the_fixed_point_where_the_noise_is_averaged_out(monkeypatch, architecture):
+def test_mirrored_weights_close_in_on_the_fixed_point_where_the_noise_is_averaged_out(
+    monkeypatch, architecture
+):
     learner = learner_of("weight_mirror", architecture)
     method = WeightMirror(eta=0.06, decay=0.03, sigma=1.5, draws=100)
 
-    def white(shape, randn=torch.randn, **given):  # its second moments are those of the distribution
+    def white(
+        shape, randn=torch.randn, **given
+    ):  # its second moments are those of the distribution
         return torch.linalg.qr(randn(shape, dtype=torch.float64, **given))[0] * shape[0] ** 0.5
 
     with monkeypatch.context() as patch:
@@ -70,7 +81,9 @@ def test_mirrored_weights_close_in_on_the_fixed_point_where_the_noise_is_average
         found = mirrored(replace(learner, method=method), steps=40)
     for w, old, b in found:
         limit = 0.06 / 0.03 * 1.5**2 * w
-        torch.testing.assert_close(b - limit, (1 - 0.03) ** 40 * (old - limit), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            b - limit, (1 - 0.03) ** 40 * (old - limit), rtol=1e-9, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("architecture", ["resmlp", "small_resnet"])
@@ -84,7 +97,10 @@ def test_noise_turns_every_partner_to_within_ten_degrees_of_its_weight(architect
 @pytest.mark.parametrize("eta", [0.01, 2.0])
 def test_exact_inverses_of_linear_blocks_carry_targets_along_the_gauss_newton_direction(eta):
     learner = learner_of("dtp", residual=False)
-    weights = [torch.eye(8) + 0.2 * torch.randn(8, 8, generator=torch.Generator().manual_seed(s)) for s in range(DEPTH)]
+    weights = [
+        torch.eye(8) + 0.2 * torch.randn(8, 8, generator=torch.Generator().manual_seed(s))
+        for s in range(DEPTH)
+    ]
     learner.network.blocks = nn.ModuleList(linear(w.double()) for w in weights)
     inverses = nn.ModuleList(linear(w.double().inverse()) for w in weights)
     found = credits_of(replace(learner, method=DTP(eta=eta), state=inverses))
@@ -100,14 +116,20 @@ def linear(weight):
     return layer
 
 
-@pytest.mark.parametrize(("architecture", "options"), [("resmlp", {}), ("resmlp", {"residual": False}), ("bn_cnn", {})])
-def test_credits_of_target_propagation_are_distances_to_the_written_out_targets(architecture, options):
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("resmlp", {}), ("resmlp", {"residual": False}), ("bn_cnn", {})]
+)
+def test_credits_of_target_propagation_are_distances_to_the_written_out_targets(
+    architecture, options
+):
     learner = learner_of("dtp", architecture, **options)
     network, skip = learner.network, learner.network.skip != "none"
     h = [network.read(state).detach() for state in states_of(network, BATCH[0])]
     targets = [h[-1] - 0.33 * gradients_of(network, *BATCH)[-1]]
     for layer in reversed(range(DEPTH)):
-        at_target, at_state = (learner.state[layer](v).detach() + skip * v for v in (targets[0], h[layer + 1]))
+        at_target, at_state = (
+            learner.state[layer](v).detach() + skip * v for v in (targets[0], h[layer + 1])
+        )
         targets.insert(0, h[layer] + at_target - at_state)
     expected = [(state - target) / 0.33 for state, target in zip(h, targets, strict=True)]
     torch.testing.assert_close(credits_of(learner), expected, rtol=1e-8, atol=1e-11)
@@ -117,7 +139,9 @@ def test_credits_of_target_propagation_are_distances_to_the_written_out_targets(
 def test_inverses_learn_to_reconstruct_noisy_states(residual):
     learner = learner_of("dtp", residual=residual)
     network, run = learner.network, trace(learner.network, BATCH[0], local=True)
-    loss = learner.method.auxiliary_loss(network, run, BATCH[1], learner.state, torch.Generator().manual_seed(9))
+    loss = learner.method.auxiliary_loss(
+        network, run, BATCH[1], learner.state, torch.Generator().manual_seed(9)
+    )
     randomness, expected = torch.Generator().manual_seed(9), 0.0
     for layer, h in enumerate(states_of(network, BATCH[0])[:-1]):
         size = h.square().mean(dim=1, keepdim=True).sqrt()
@@ -127,22 +151,30 @@ def test_inverses_learn_to_reconstruct_noisy_states(residual):
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("architecture", ["resmlp", "vit_mini", "small_resnet", "bn_cnn", "student_mlp"])
+@pytest.mark.parametrize(
+    "architecture", ["resmlp", "vit_mini", "small_resnet", "bn_cnn", "student_mlp"]
+)
 def test_errors_relax_to_the_gradient_where_predictions_are_fixed(architecture):
     learner = learner_of("predictive_coding", architecture)
     for method in (PredictiveCoding(DEPTH + 1, 1.0, True), PredictiveCoding(200, 0.2, True)):
-        for found, g in zip(credits_of(replace(learner, method=method)), gradients_of(learner.network, *BATCH)):
+        for found, g in zip(
+            credits_of(replace(learner, method=method)), gradients_of(learner.network, *BATCH)
+        ):
             assert (found - g).norm() < 1e-6 * g.norm()
 
 
 def test_a_relaxation_too_short_for_the_depth_leaves_the_lowest_errors_zero():
-    found = credits_of(replace(learner_of("predictive_coding"), method=PredictiveCoding(2, 1.0, True)))
+    found = credits_of(
+        replace(learner_of("predictive_coding"), method=PredictiveCoding(2, 1.0, True))
+    )
     assert [bool(a.any()) for a in found] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("residual", [True, False])
 def test_relaxed_errors_and_their_update_are_those_of_the_written_out_energy(residual):
-    learner = replace(learner_of("predictive_coding", residual=residual), method=PredictiveCoding(7, 0.1))
+    learner = replace(
+        learner_of("predictive_coding", residual=residual), method=PredictiveCoding(7, 0.1)
+    )
     network, (x, labels) = learner.network, BATCH
 
     def errors(states, embedded):
@@ -160,18 +192,27 @@ def test_relaxed_errors_and_their_update_are_those_of_the_written_out_energy(res
     expected = [-e.detach() for e in errors(states, embedded)]
     torch.testing.assert_close(credits_of(learner), expected, rtol=1e-9, atol=1e-13)
     taught = [p for name, p in network.named_parameters() if not name.startswith("head.")]
-    outputs = [network.embed(x), *(network.split(layer, h)[1] for layer, h in enumerate(states[:-1]))]
+    outputs = [
+        network.embed(x),
+        *(network.split(layer, h)[1] for layer, h in enumerate(states[:-1])),
+    ]
     local = sum((a * out).sum() for a, out in zip(expected, outputs, strict=True)) / len(labels)
     learn(learner, x, labels, torch.Generator())
-    torch.testing.assert_close([p.grad for p in taught], [*torch.autograd.grad(local, taught)], rtol=1e-8, atol=1e-12)
+    torch.testing.assert_close(
+        [p.grad for p in taught], [*torch.autograd.grad(local, taught)], rtol=1e-8, atol=1e-12
+    )
 
 
 @torch.no_grad()
 def test_small_output_errors_relax_to_the_gradient_to_first_order():
-    learner = replace(learner_of("predictive_coding", terminal_norm=False), method=PredictiveCoding(1500, 0.1))
+    learner = replace(
+        learner_of("predictive_coding", terminal_norm=False), method=PredictiveCoding(1500, 0.1)
+    )
     missed = []
     for scale in (1e-3, 1e-4):
-        learner.network.head.linear.weight.normal_(generator=torch.Generator().manual_seed(1)).mul_(scale)
+        learner.network.head.linear.weight.normal_(generator=torch.Generator().manual_seed(1)).mul_(
+            scale
+        )
         with torch.enable_grad():
             pairs = zip(credits_of(learner), gradients_of(learner.network, *BATCH), strict=True)
         missed.append(max((a - g).norm() / g.norm() for a, g in pairs).item())
@@ -190,7 +231,9 @@ def test_a_block_learns_as_a_network_of_one_block_and_its_classifier():
             torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-13)
     loss = F.cross_entropy(learner.state[0]["pred"](learner.network.embed(BATCH[0])), BATCH[1])
     parameters = [*learner.network.embed.parameters()]
-    torch.testing.assert_close([p.grad for p in parameters], [*torch.autograd.grad(loss, parameters)])
+    torch.testing.assert_close(
+        [p.grad for p in parameters], [*torch.autograd.grad(loss, parameters)]
+    )
 
 
 def similarity_by_hand(u):
@@ -198,15 +241,21 @@ def similarity_by_hand(u):
     return torch.corrcoef(u)
 
 
-@pytest.mark.parametrize(("method", "share"), [(LocalSim(), 1.0), (LocalPredSim(), 0.99), (LocalPredSim(0.3), 0.3)])
+@pytest.mark.parametrize(
+    ("method", "share"), [(LocalSim(), 1.0), (LocalPredSim(), 0.99), (LocalPredSim(0.3), 0.3)]
+)
 def test_similarity_losses_match_correlations_of_features_and_of_labels(method, share):
     learner = learner_of("local_predsim")
     found = credits_of(replace(learner, method=method))
     wanted = similarity_by_hand(F.one_hot(BATCH[1], CLASSES).double())
-    for state, nets, credit in zip(states_of(learner.network, BATCH[0]), learner.state, found, strict=True):
+    for state, nets, credit in zip(
+        states_of(learner.network, BATCH[0]), learner.state, found, strict=True
+    ):
         v = state.detach().requires_grad_()
         sim = (similarity_by_hand(v @ nets["sim"].weight.T) - wanted).square().sum() / len(v)
-        pred = F.cross_entropy(v @ nets["pred"].weight.T + nets["pred"].bias, BATCH[1], reduction="sum")
+        pred = F.cross_entropy(
+            v @ nets["pred"].weight.T + nets["pred"].bias, BATCH[1], reduction="sum"
+        )
         (slope,) = torch.autograd.grad(share * sim + (1 - share) * pred, v)
         torch.testing.assert_close(credit, slope, rtol=1e-8, atol=1e-12)
 
@@ -214,7 +263,9 @@ def test_similarity_losses_match_correlations_of_features_and_of_labels(method, 
 def test_features_as_similar_as_their_labels_have_no_loss_and_no_gradient():
     learner = learner_of("local_sim")
     labels = torch.tensor([0, 1, 2, 1, 0])
-    basis = torch.linalg.qr(torch.cat([torch.ones(8, 1), torch.eye(8)[:, :CLASSES]], dim=1).double())[0][:, 1:]
+    basis = torch.linalg.qr(
+        torch.cat([torch.ones(8, 1), torch.eye(8)[:, :CLASSES]], dim=1).double()
+    )[0][:, 1:]
     centred = F.one_hot(labels, CLASSES).double() - 1 / CLASSES
     v = (centred @ basis.T * torch.tensor([1.0, 2, 3, 4, 5])[:, None]).requires_grad_()
     nets = {"sim": nn.Identity()}
@@ -229,18 +280,26 @@ def parts_of(learner):
     return list(zip([learner.network.embed, *learner.network.blocks], learner.state, strict=True))
 
 
-@pytest.mark.parametrize(("progress", "active"), [(0.0, {0, 1}), (0.32, {0, 1}), (1 / 3, {2}), (0.6, {2}), (0.9, {3})])
+@pytest.mark.parametrize(
+    ("progress", "active"), [(0.0, {0, 1}), (0.32, {0, 1}), (1 / 3, {2}), (0.6, {2}), (0.9, {3})]
+)
 def test_only_the_stage_s_block_moves_though_momentum_and_decay_would_move_others(progress, active):
     learner = learner_of("layerwise", weight_decay=0.5, lr=0.01)
     optimiser = learner.optimiser()
     for at in (0.0, 0.34, 0.67, progress):
-        before = [[p.clone() for p in (*part.parameters(), *nets.parameters())] for part, nets in parts_of(learner)]
+        before = [
+            [p.clone() for p in (*part.parameters(), *nets.parameters())]
+            for part, nets in parts_of(learner)
+        ]
         learner.method.begin_epoch(learner.state, at)
         optimiser.zero_grad()
         learn(learner, *BATCH, torch.Generator())
         optimiser.step()
     for index, ((part, nets), old) in enumerate(zip(parts_of(learner), before, strict=True)):
-        same = [torch.equal(p, q) for p, q in zip((*part.parameters(), *nets.parameters()), old, strict=True)]
+        same = [
+            torch.equal(p, q)
+            for p, q in zip((*part.parameters(), *nets.parameters()), old, strict=True)
+        ]
         assert same == [index not in active] * len(same), index
     assert all(p.grad is not None for p in learner.network.head.parameters())
 

@@ -1,4 +1,6 @@
-"""What every figure promises: nothing overlaps or is cut, limits are drawn, the same tables are the same file."""
+"""What every figure promises: nothing overlaps or is cut, limits are drawn, the same tables are the
+same file.
+"""
 
 import itertools
 from dataclasses import replace
@@ -29,7 +31,9 @@ def settings_of(kind, runs, count=3, **options):
     depths = {f"a_setting_with_a_long_name_{depth}": depth for depth in (2, 4, 12, 6)[:count]}
     if kind in FIGURES_OF_ONE or count == 1:
         return tidy_of(several(runs, **options))
-    return tidy_of(*(several(runs, setting=name, depth=depth, **options) for name, depth in depths.items()))
+    return tidy_of(
+        *(several(runs, setting=name, depth=depth, **options) for name, depth in depths.items())
+    )
 
 
 @pytest.fixture(scope="session")
@@ -56,14 +60,20 @@ def test_the_same_tables_in_any_order_are_the_same_figure(four, kind):
 def test_the_same_figure_is_the_same_file_that_says_where_it_comes_from(four, tmp_path):
     for suffix in ("pdf", "png"):
         style.save(four["decision_utility"], tmp_path / f"a.{suffix}", ORIGIN)
-        with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}):  # the user's own
+        with matplotlib.rc_context(
+            {"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}
+        ):  # the user's own
             before = matplotlib.rcParams.copy()
             own = drawn("decision_utility", settings_of("decision_utility", FOUR))
             style.save(own, tmp_path / f"b.{suffix}", ORIGIN)
             assert matplotlib.rcParams.copy() == before
         first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
         assert first == second and ORIGIN.encode() in first
-        assert not [word for word in (b"CreationDate", b"Creator", b"Producer", b"Software") if word in first]
+        assert not [
+            word
+            for word in (b"CreationDate", b"Creator", b"Producer", b"Software")
+            if word in first
+        ]
 
 
 LIMITS = {  # kind -> panel -> limit; (a) and (c) fire above theirs
@@ -80,29 +90,48 @@ def test_limits_are_drawn_shaded_and_named(kind):
     figure = drawn(kind, settings_of(kind, FOUR), thresholds=limits)
     axis = int(kind != "audit_overview")  # on which the values stand
     for panel, check in LIMITS[kind].items():
-        ax, limit = figure.axes[panel], limits.limits[check] * (100 if check == "depth_margin" else 1)
+        ax, limit = (
+            figure.axes[panel],
+            limits.limits[check] * (100 if check == "depth_margin" else 1),
+        )
         assert set(lines(ax, "limit")[0][:, axis]) == {limit}
-        shade = next(patch for patch in ax.patches if patch.get_facecolor()[:3] == to_rgb(style.SHADE))
+        shade = next(
+            patch for patch in ax.patches if patch.get_facecolor()[:3] == to_rgb(style.SHADE)
+        )
         ends = shade.get_extents().transformed(ax.transData.inverted()).get_points()[:, axis]
-        edge = (ax.get_xlim, ax.get_ylim)[axis]()[check in ("growth", "stability")]  # which fire above
+        edge = (ax.get_xlim, ax.get_ylim)[axis]()[
+            check in ("growth", "stability")
+        ]  # which fire above
         assert sorted(ends) == pytest.approx(sorted([limit, edge]))
-        assert np.ptp(shade.get_window_extent().get_points()[:, axis]) > 10  # pixels: there is room where it fires
-    assert len([ax for ax in figure.axes if lines(ax, "limit")]) == len(LIMITS[kind]) + (kind == "trajectories")
+        assert (
+            np.ptp(shade.get_window_extent().get_points()[:, axis]) > 10
+        )  # pixels: there is room where it fires
+    assert len([ax for ax in figure.axes if lines(ax, "limit")]) == len(LIMITS[kind]) + (
+        kind == "trajectories"
+    )
     assert "fires below $3{\\times}10^{-6}$" in [word.replace("\n", " ") for word in words(figure)]
 
 
 def test_a_method_has_one_colour_and_marker_in_every_figure(four):
-    """Marks of runs are labelled with their names; a method and its variants share colour and marker."""
+    """Marks of runs are labelled with their names; a method and its variants share colour and
+    marker.
+    """
     found = {}
     for kind, figure in four.items():
         for line in (line for ax in figure.axes for line in ax.lines):
             run = line.get_label().partition(":")[0]
-            if run in FOUR and line.get_marker() not in ("None", ".", "|") and kind != "threshold_sensitivity":
+            if (
+                run in FOUR
+                and line.get_marker() not in ("None", ".", "|")
+                and kind != "threshold_sensitivity"
+            ):
                 found.setdefault(run.partition("+")[0], {}).setdefault(kind, set()).add(
                     (to_hex(line.get_color()).upper(), line.get_marker())
                 )
     for method in ("bp", "fa", "dfa"):
-        assert len(found[method]) >= 9 and set().union(*found[method].values()) == {style.LOOKS[method]}, method
+        assert len(found[method]) >= 9 and set().union(*found[method].values()) == {
+            style.LOOKS[method]
+        }, method
 
 
 def test_methods_differ_in_colour_and_marker_for_all_kinds_of_colour_vision():
@@ -112,9 +141,17 @@ def test_methods_differ_in_colour_and_marker_for_all_kinds_of_colour_vision():
     for cones in CONES.values():
         seen = [lab(cones @ linear(colour)) for colour in colours]
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 15
-    own = style.run_styles([*(f"own{i}" for i in range(12)), *METHODS, "dfa+penalty1e-2", "dfa+frozen"])
-    assert len({(look.colour, look.marker, look.fill) for look in own.values()}) == 12 + len(METHODS) + 2
-    assert style.run_styles(["own", "bp"])["own"] == style.run_styles(["ep", "own+frozen", "own"])["own"]
+    own = style.run_styles(
+        [*(f"own{i}" for i in range(12)), *METHODS, "dfa+penalty1e-2", "dfa+frozen"]
+    )
+    assert (
+        len({(look.colour, look.marker, look.fill) for look in own.values()})
+        == 12 + len(METHODS) + 2
+    )
+    assert (
+        style.run_styles(["own", "bp"])["own"]
+        == style.run_styles(["ep", "own+frozen", "own"])["own"]
+    )
 
 
 def linear(colour):
@@ -124,7 +161,9 @@ def linear(colour):
 
 def lab(rgb):
     """CIE L*a*b* of linear sRGB, near black without its linear part."""
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
     x, y, z = np.cbrt(to_xyz @ np.clip(rgb, 0, 1) / [0.9505, 1, 1.089])
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
@@ -148,7 +187,9 @@ def test_every_panel_is_lettered_once(four, kind):
 
 def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
     tidy = tidy_of(several({"dfa": EXPLODED}), network("bp", setting="other"))
-    found = {word.partition(") ")[2] or word for word in words(drawn("trajectories", tidy, labels=ODD))}  # (a) setting
+    found = {
+        word.partition(") ")[2] or word for word in words(drawn("trajectories", tidy, labels=ODD))
+    }  # (a) setting
     assert set(ODD.values()) <= found
     for text in ("$x_$", "US$ 5 and_$ 6_"):
         with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
@@ -162,7 +203,9 @@ def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
      ("credit_layers", 2, "grad_norm", "layers"), ("depth_sweep", 1, "max_growth", "runs"),
      ("trajectories", 0, "hidden_norm", "trajectories"), ("penalty_rescue", 0, "hidden_norm", "trajectories")],
 )  # fmt: skip
-def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are_absent(kind, panel, column, table):
+def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are_absent(
+    kind, panel, column, table
+):
     tidy = settings_of(kind, FOUR)
     rows = getattr(tidy, table).astype({column: float})
     rows.loc[rows["run"] == "dfa", column] = np.inf
@@ -172,7 +215,11 @@ def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are
     ax = figure.axes[panel]
     infinite, zeros = (np.concatenate(lines(ax, label)) for label in ("infinite", "zero"))
     axis = int(kind != "audit_overview")
-    assert len(infinite) == len(zeros) > 2 and (infinite[:, axis] > 0.9).all() and (zeros[:, axis] < 0.1).all()
+    assert (
+        len(infinite) == len(zeros) > 2
+        and (infinite[:, axis] > 0.9).all()
+        and (zeros[:, axis] < 0.1).all()
+    )
     for run in ("bp", "fa", "dfa"):
         assert all(np.isnan(points[:, axis]).all() for points in lines(ax, run)), run
     means = [part for part in ax.collections if part.get_label() == "mean"]

@@ -13,7 +13,11 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures.training import FIRST
 
 NAN = np.nan
-RUNS = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "cosines": (0.5, 0.3)}, "dfa": EXPLODED}
+RUNS = {
+    "bp": {},
+    "fa": {"accuracy": 0.4, "max_growth": 700.0, "cosines": (0.5, 0.3)},
+    "dfa": EXPLODED,
+}
 ORDER = ["bp", "fa", "dfa"]  # by accuracy
 DEPTHS = (2, 4, 12)
 
@@ -34,7 +38,9 @@ def mean_lines(ax, runs=ORDER):
 
 
 def assert_seeds(ax, run, values):
-    """Check that every seed's value stands as a point at its place; `values` has those of place after place."""
+    """Check that every seed's value stands as a point at its place; `values` has those of place
+    after place.
+    """
     (points,) = lines(ax, run)
     np.testing.assert_allclose(points[:, 1], np.concatenate([*values.values()]), rtol=1e-12)
     assert points[:, 0].tolist() == [place for place, found in values.items() for _ in found]
@@ -49,23 +55,33 @@ def assert_curves(ax, run, last, column):
 
 def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_accuracy(tidy):
     limits = DiagnosticThresholds(frozen_acc_margin_pp=5.0)
-    figure = drawn("audit_overview", tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits)
-    for ax, column in zip(figure.axes, ("max_growth", "grad_norm_last", "stability", "accuracy"), strict=True):
+    figure = drawn(
+        "audit_overview", tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits
+    )
+    for ax, column in zip(
+        figure.axes, ("max_growth", "grad_norm_last", "stability", "accuracy"), strict=True
+    ):
         means = [bar.get_segments()[0][0, 0] for bar in ax.collections if bar.get_label() == "mean"]
         assert means == pytest.approx([np.mean(of(tidy.runs, run, column)) for run in ORDER])
         for row, run in enumerate(ORDER):
             (points,) = lines(ax, run)
             assert points[:, 0].tolist() == of(tidy.runs, run, column)
-            assert points[:, 1].mean() == pytest.approx(row) and np.ptp(points[:, 1]) < 1  # around its tick
+            assert (
+                points[:, 1].mean() == pytest.approx(row) and np.ptp(points[:, 1]) < 1
+            )  # around its tick
     accuracy = figure.axes[3]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [
         "BP\ntrustworthy", "fa\ntrustworthy", "DFA + all\nwalk-back (a, b, c, d)"
     ]  # fmt: skip
     for position, run in enumerate(ORDER):
-        own, asked = (lines(accuracy, label)[position] for label in ("own frozen baseline", "asked"))
+        own, asked = (
+            lines(accuracy, label)[position] for label in ("own frozen baseline", "asked")
+        )
         frozen = of(tidy.runs, run, "own_frozen_acc")
         assert own[:, 0].tolist() == frozen
-        assert asked[:, 0] == pytest.approx(np.array(frozen) + 0.05)  # below which the depth check fires
+        assert asked[:, 0] == pytest.approx(
+            np.array(frozen) + 0.05
+        )  # below which the depth check fires
     (bp,) = lines(accuracy, "bp+frozen baseline, mean")
     assert bp[:, 0] == pytest.approx(tidy.runs["bp_frozen_acc"].mean())
     assert "asked: own frozen + 5 points" in words(figure)
@@ -78,14 +94,20 @@ def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_mean
     tidy.layers.loc[shallow, "cosine"] = NAN  # a network without blocks
     tidy = replace(tidy, layers=tidy.layers[~shallow | (tidy.layers["layer"] == 0)])
     figure = drawn("credit_layers", tidy)
-    for (ax, column), run in itertools.product(zip(figure.axes[1:], ("cosine", "grad_norm")), ORDER):
+    for (ax, column), run in itertools.product(
+        zip(figure.axes[1:], ("cosine", "grad_norm")), ORDER
+    ):
         table = tidy.layers[tidy.layers["run"] == run]
         found, measured = markers(ax, run), table.dropna(subset=[column])
         assert sorted(y for _, y, _ in found) == sorted(measured[column])
         assert sorted(x for x, _, _ in found) == sorted(measured["layer"])
         if found:
-            np.testing.assert_allclose(mean_lines(ax)[run][:, 1], table.groupby("layer")[column].mean())
-        aggregate = np.transpose([table.groupby("seed")["cosine"].mean(), of(tidy.runs, run, "accuracy")])
+            np.testing.assert_allclose(
+                mean_lines(ax)[run][:, 1], table.groupby("layer")[column].mean()
+            )
+        aggregate = np.transpose(
+            [table.groupby("seed")["cosine"].mean(), of(tidy.runs, run, "accuracy")]
+        )
         np.testing.assert_allclose(lines(figure.axes[0], run)[0], aggregate)
     assert legend_of(figure)[:3] == ["bp (n = 3)", "fa (n = 3)", "dfa (n = 2 to 3)"]
 
@@ -106,24 +128,34 @@ def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy):
 
 
 def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_first_fired():
-    shallower = several({"dfa": {**EXPLODED, "first_scale_flag": 1}, "fa": {}}, setting="shallower", depth=2)
+    shallower = several(
+        {"dfa": {**EXPLODED, "first_scale_flag": 1}, "fa": {}}, setting="shallower", depth=2
+    )
     two = tidy_of(several(RUNS, setting="deep"), shallower)
     two.trajectories.loc[two.trajectories["setting"] == "deep", "test_accuracy"] /= 10
     where = (two.runs["setting"] == "deep") & (two.runs["seed"] == 123)
     two.runs.loc[where, ["first_scale_flag", "first_reference_flag"]] = [3, NAN]
     figure = drawn("trajectories", two, labels={"deep": "Four blocks", "bp": "BP"})
     panels = np.array(figure.axes).reshape(-1, 3)
-    flags = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag", "test_accuracy": None}
+    flags = {
+        "hidden_norm": "first_scale_flag",
+        "grad_norm": "first_reference_flag",
+        "test_accuracy": None,
+    }
     for (setting, depth), row in zip({"deep": 4, "shallower": 2}.items(), panels, strict=True):
         runs = two.runs[two.runs["setting"] == setting]
-        last = two.trajectories[(two.trajectories["setting"] == setting) & (two.trajectories["layer"] == depth)]
+        last = two.trajectories[
+            (two.trajectories["setting"] == setting) & (two.trajectories["layer"] == depth)
+        ]
         for ax, (column, flag) in zip(row, flags.items()):
             for run in ORDER:
                 assert_curves(ax, run, last, column)
             both = last.merge(runs, on=["run", "seed"])
             fired = both[both["epoch"] == both[flag]] if flag else both[:0]
             rings = [ring.tolist() for found in lines(ax, FIRST) for ring in found]
-            assert sorted(rings) == sorted(fired[["epoch", column]].to_numpy().tolist()) and bool(rings) == bool(flag)
+            assert sorted(rings) == sorted(fired[["epoch", column]].to_numpy().tolist()) and bool(
+                rings
+            ) == bool(flag)
     (hidden, gradient, accuracy), below = panels
     assert hidden.get_ylim() == below[0].get_ylim() and gradient.get_ylim() == below[1].get_ylim()
     assert accuracy.get_ylim()[1] < 0.1 < below[2].get_ylim()[1]
@@ -139,30 +171,46 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
 
 def test_every_depth_has_its_seeds_and_the_line_of_their_means():
     depths = tidy_of(*(several(RUNS, setting=f"depth{depth}", depth=depth) for depth in DEPTHS))
-    depths.runs.loc[(depths.runs["run"] == "dfa") & (depths.runs["setting"] == "depth4"), "own_frozen_acc"] = NAN
-    runs = depths.runs.assign(margin=100 * (depths.runs["accuracy"] - depths.runs["own_frozen_acc"]))
+    depths.runs.loc[
+        (depths.runs["run"] == "dfa") & (depths.runs["setting"] == "depth4"), "own_frozen_acc"
+    ] = NAN
+    runs = depths.runs.assign(
+        margin=100 * (depths.runs["accuracy"] - depths.runs["own_frozen_acc"])
+    )
     figure = drawn("depth_sweep", depths)
     panels = zip(figure.axes, ("accuracy", "max_growth", "grad_norm_last", "margin"), strict=True)
     for (ax, column), run in itertools.product(panels, ORDER):
         values = {depth: of(runs[runs["depth"] == depth], run, column) for depth in DEPTHS}
         assert_seeds(ax, run, values)
-        np.testing.assert_allclose(mean_lines(ax)[run][:, 1], [np.mean(found) for found in values.values()])
+        np.testing.assert_allclose(
+            mean_lines(ax)[run][:, 1], [np.mean(found) for found in values.values()]
+        )
     assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == ["2", "4", "12"]
     depths.runs["depth"] = 4
-    with pytest.raises(AuditError, match=r"depth2, depth4, depth12 all have depth 4; expected .* that differ in depth"):
+    with pytest.raises(
+        AuditError,
+        match=r"depth2, depth4, depth12 all have depth 4; expected .* that differ in depth",
+    ):
         drawn("depth_sweep", depths)
 
 
 def test_a_ladders_legend_counts_the_seeds_of_one_network_not_of_all():
-    names = [f"{name}+frozen1" for name in ("bp", "fa", "dfa", "ep", "state_bridge", "credit_bridge", "drtp")]
-    runs = {name: {"frozen_blocks": 1} for name in names} | {name.split("+")[0]: {} for name in names}
+    names = [
+        f"{name}+frozen1"
+        for name in ("bp", "fa", "dfa", "ep", "state_bridge", "credit_bridge", "drtp")
+    ]
+    runs = {name: {"frozen_blocks": 1} for name in names} | {
+        name.split("+")[0]: {} for name in names
+    }
     places = (several(runs, setting=f"depth{depth}", depth=depth) for depth in (2, 4))
     entries = legend_of(drawn("depth_ladder", tidy_of(*places)))
     assert len(entries) == 7 and all(entry.endswith("(n = 3)") for entry in entries)
 
 
 def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
-    """Accuracy is 0.5, minus a tenth per frozen block, plus a hundredth per seed; rungs that were not run are gaps."""
+    """Accuracy is 0.5, minus a tenth per frozen block, plus a hundredth per seed; rungs that were
+    not run are gaps.
+    """
     rows = [
         network(f"{method}+frozen{frozen}" if frozen else method, seed=seed, depth=3, frozen_blocks=frozen,
                 accuracy=0.5 - frozen / 10 + seed / 100 - rank / 5, own_frozen_acc=0.2 + seed / 100 - rank / 5)
@@ -188,7 +236,9 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
     named = {text.get_text(): text.xy[1] for text in ax.texts}  # beside the ends of their lines
     assert sorted(named, key=named.get) == ["DFA (n = 1 to 2)", "bp (n = 2)", "bp+epoch1 (n = 1)"]
     assert not figure.legends
-    with pytest.raises(AuditError, match=r"found bp\+penalty1e-2, bp\+random_targets.*; expected runs of a ladder"):
+    with pytest.raises(
+        AuditError, match=r"found bp\+penalty1e-2, bp\+random_targets.*; expected runs of a ladder"
+    ):
         drawn("depth_ladder", tidy_of(others))
 
 
@@ -209,11 +259,17 @@ def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
     assert [ax.get_title(loc="center") for ax in states] == [f"$\\lambda$ = {x}" for x in powers]
     last = sweep.trajectories[sweep.trajectories["layer"] == 4]
     for row, column in ((states, "hidden_norm"), (gradients, "grad_norm")):
-        for (ax, suffix), method in itertools.product(zip(row, PENALTIES, strict=True), ("dfa", "bp")):
-            assert_curves(ax, method, last[last["run"] == method + suffix].assign(run=method), column)
+        for (ax, suffix), method in itertools.product(
+            zip(row, PENALTIES, strict=True), ("dfa", "bp")
+        ):
+            assert_curves(
+                ax, method, last[last["run"] == method + suffix].assign(run=method), column
+            )
     for ax, column in zip(below, ("deep_cosine", "deep_rho", "accuracy"), strict=True):
         assert [label.get_text() for label in ax.get_xticklabels()] == powers
-        values = {place: of(sweep.runs, "dfa" + suffix, column) for place, suffix in enumerate(PENALTIES)}
+        values = {
+            place: of(sweep.runs, "dfa" + suffix, column) for place, suffix in enumerate(PENALTIES)
+        }
         assert_seeds(ax, "dfa", values)
         means = mean_lines(ax, ("dfa", "bp"))["dfa"][:, 1]
         assert means == pytest.approx([np.nanmean(found) for found in values.values()])
@@ -228,13 +284,19 @@ def test_fresh_feedback_is_a_bar_of_two_deviations_and_the_own_frozen_baseline_a
     *_, cosine, _, accuracy = figure.axes
     bars = [box.get_bbox().get_points() for boxes in cosine.containers for box in boxes]
     assert [(x0 + x1) / 2 for (x0, _), (x1, _) in bars] == pytest.approx([0, 1])
-    assert [y for (_, y0), (_, y1) in bars for y in (y0, y1)] == pytest.approx([-0.05, 0.07, -0.02, 0.02])
+    assert [y for (_, y0), (_, y1) in bars for y in (y0, y1)] == pytest.approx(
+        [-0.05, 0.07, -0.02, 0.02]
+    )
     (line,) = lines(accuracy, "own frozen baseline")
     frozen = sweep.runs.loc[sweep.runs["method"] == "dfa", "own_frozen_acc"]
     assert line[:, 1] == pytest.approx(frozen.mean())
     assert "fresh feedback B: mean ± 2 s.d. of draws" in legend_of(figure)
     without = tidy_of(several({"bp": none}))
-    assert legend_of(drawn("penalty_rescue", without)) == ["bp (n = 3)", "one seed", "mean over seeds"]
+    assert legend_of(drawn("penalty_rescue", without)) == [
+        "bp (n = 3)",
+        "one seed",
+        "mean over seeds",
+    ]
 
 
 def test_the_reported_cosine_falls_below_epsilon_and_blocks_stand_at_their_gradient():
@@ -245,10 +307,14 @@ def test_the_reported_cosine_falls_below_epsilon_and_blocks_stand_at_their_gradi
         expected = true * np.minimum(1, curve[:, 0] / 1e-8)
         assert curve[:, 1] == pytest.approx(expected, rel=1e-5)
     for ax in (reported, part):
-        assert {x for line in ax.lines if line.get_label() == "$\\varepsilon$" for x in line.get_xdata()} == {1e-8}
+        assert {
+            x for line in ax.lines if line.get_label() == "$\\varepsilon$" for x in line.get_xdata()
+        } == {1e-8}
     for run in RUNS:
         blocks = tidy.layers[(tidy.layers["run"] == run) & (tidy.layers["cosine"].abs() >= 0.01)]
-        expected = blocks.assign(part=blocks["clamped_cosine"] / blocks["cosine"])[["grad_norm", "part"]]
+        expected = blocks.assign(part=blocks["clamped_cosine"] / blocks["cosine"])[
+            ["grad_norm", "part"]
+        ]
         found = np.array(sorted(np.concatenate(lines(part, run)).tolist()))
         np.testing.assert_allclose(found, sorted(expected.to_numpy().tolist()))
 
@@ -261,7 +327,11 @@ def test_the_mean_over_blocks_stands_between_the_first_and_the_deep_ones():
     ax = drawn("layer0_dominance", tidy, labels={"dfa": "DFA"}).axes[0]
     rows = [label.get_text() for label in ax.get_yticklabels()]
     assert rows == ["bp", "dfa+epoch1", "DFA"]
-    for part, expected in {"first": [0.8, 0.2, 0.6], "all": [0.8, 0.15, 0.1], "deep": [0.8, 0.1, -0.15]}.items():
+    for part, expected in {
+        "first": [0.8, 0.2, 0.6],
+        "all": [0.8, 0.15, 0.1],
+        "deep": [0.8, 0.1, -0.15],
+    }.items():
         for row, (run, value) in enumerate(zip(("bp", "dfa+epoch1", "dfa"), expected)):
             (mark,), (seeds,) = lines(ax, f"{run}: {part}"), lines(ax, f"{run}: {part}, seeds")
             assert mark.tolist() == [[pytest.approx(value), row]] and len(seeds) == 3

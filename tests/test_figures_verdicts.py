@@ -1,4 +1,6 @@
-"""Figures of verdicts: the matrix, what strategies withdraw, how far checks depend on thresholds, how measures rank."""
+"""Figures of verdicts: the matrix, what strategies withdraw, how far checks depend on thresholds,
+how measures rank.
+"""
 
 import itertools
 import math
@@ -17,19 +19,31 @@ NAN = math.nan
 def grid(figure):
     """The texts of a grid as ``{(row label, column label): text}``; labels on one line each."""
     ax = figure.axes[0]
-    columns, rows = ([t.get_text().replace("\n", " ") for t in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis))
-    return {(rows[round(t.get_position()[1])], columns[round(t.get_position()[0])]): t.get_text() for t in ax.texts}
+    columns, rows = (
+        [t.get_text().replace("\n", " ") for t in axis.get_ticklabels()]
+        for axis in (ax.xaxis, ax.yaxis)
+    )
+    return {
+        (rows[round(t.get_position()[1])], columns[round(t.get_position()[0])]): t.get_text()
+        for t in ax.texts
+    }
 
 
 def squares(figure):
     """The texts of a grid as ``{(row, column): text}``, by number."""
-    return {tuple(int(at) for at in reversed(text.get_position())): text.get_text() for text in figure.axes[0].texts}
+    return {
+        tuple(int(at) for at in reversed(text.get_position())): text.get_text()
+        for text in figure.axes[0].texts
+    }
 
 
 def faces(figure):
     """Colour and hatch of each square as ``{(row, column): ...}``, by number."""
     filled = [patch for patch in figure.axes[0].patches if patch.get_fill()]
-    return {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)): (p.get_facecolor(), p.get_hatch()) for p in filled}
+    return {
+        (round(p.get_y() + 0.5), round(p.get_x() + 0.5)): (p.get_facecolor(), p.get_hatch())
+        for p in filled
+    }
 
 
 def test_squares_say_what_fires_in_all_and_in_some_seeds_and_how_many_fail():
@@ -38,7 +52,10 @@ def test_squares_say_what_fires_in_all_and_in_some_seeds_and_how_many_fail():
     rows += [network("dfa", setting="mlp", seed=s, accuracy=0.3, fires=fires, finite=s != 3)
              for s, fires in zip(seeds, ("ac", "c", "c"))]  # fmt: skip
     rows += [network("ep", setting="mlp", seed=s, accuracy=0.4, fires="c") for s in seeds]
-    rows += [network("fa", setting="vit", seed=s, accuracy=0.2, depth_fires=False if s == 3 else None) for s in seeds]
+    rows += [
+        network("fa", setting="vit", seed=s, accuracy=0.2, depth_fires=False if s == 3 else None)
+        for s in seeds
+    ]
     figure = drawn("verdict_matrix", tidy_of(rows), labels={"bp": "BP", "vit": "ViT-Mini"})
     found = squares(figure)
     assert found == {  # by the number of settings, then accuracy
@@ -55,10 +72,14 @@ def test_squares_say_what_fires_in_all_and_in_some_seeds_and_how_many_fail():
 
 def test_a_setting_of_many_runs_takes_a_second_line():
     names = [f"own{i}" for i in range(8)]
-    rows = [network(name, accuracy=0.9 - i / 10) for i, name in enumerate(names)] + [network("own7", setting="vit")]
+    rows = [network(name, accuracy=0.9 - i / 10) for i, name in enumerate(names)] + [
+        network("own7", setting="vit")
+    ]
     found = squares(drawn("verdict_matrix", tidy_of(rows)))
     expected = (
-        {(0, 0): "own7", (2, 0): "own7"} | {(0, i + 1): f"own{i}" for i in range(5)} | {(1, 0): "own5", (1, 1): "own6"}
+        {(0, 0): "own7", (2, 0): "own7"}
+        | {(0, i + 1): f"own{i}" for i in range(5)}
+        | {(1, 0): "own5", (1, 1): "own6"}
     )
     assert {at: text.splitlines()[0] for at, text in found.items()} == expected
 
@@ -78,8 +99,12 @@ def test_everything_about_a_run_stays_in_its_square():
     assert len(ax.texts) == 6
     for text in ax.texts:
         box, (column, _) = boxes[id(text)], text.get_position()
-        assert ("(∞)" if text.get_text().startswith("fa\n") else "borderline\na, b, c, d") in text.get_text()
-        assert column - 0.5 < box.x0 and box.x1 < column + 0.5, f"{text.get_text()!r} leaves its square"
+        assert (
+            "(∞)" if text.get_text().startswith("fa\n") else "borderline\na, b, c, d"
+        ) in text.get_text()
+        assert column - 0.5 < box.x0 and box.x1 < column + 0.5, (
+            f"{text.get_text()!r} leaves its square"
+        )
 
 
 def test_squares_count_the_seeds_of_all_settings_that_a_strategy_withdraws_where_it_has_its_number():
@@ -109,7 +134,9 @@ def test_squares_count_the_seeds_of_all_settings_that_a_strategy_withdraws_where
 def curve(figure, panel, run, label=None):
     """Thresholds and fractions of one run's curve, that of its check or the one with that label."""
     ax = figure.axes[panel]
-    row = [label.get_text().replace("\n", "") for label in figure.axes[0].get_yticklabels()].index(run)
+    row = [label.get_text().replace("\n", "") for label in figure.axes[0].get_yticklabels()].index(
+        run
+    )
     (line,) = (line for line in ax.lines if line.get_label() == (label or run.partition(" ")[0]))
     x, y = line.get_xydata().T
     return x, (row + 0.4 - y) / 0.8
@@ -137,11 +164,16 @@ def test_curves_are_the_fractions_that_fire_at_each_threshold_beside_the_protoco
 
 def test_dark_areas_are_the_fractions_on_which_nothing_else_fires():
     seeds = [(60.0, {"fires": "ad"}), (10.0, {"fires": "b"}), (20.0, {}), (5.0, {"finite": False})]
-    rows = [network("dfa", seed=i, max_growth=growth, **found) for i, (growth, found) in enumerate(seeds)]
+    rows = [
+        network("dfa", seed=i, max_growth=growth, **found)
+        for i, (growth, found) in enumerate(seeds)
+    ]
     figure = drawn("threshold_sensitivity", tidy_of(rows))
     x, fractions = curve(figure, 0, "dfa (4)", "dfa: alone")
     assert x[1:-1].tolist() == [5, 10, 20, 50, 60]
-    assert fractions == pytest.approx([0.25, 0.25, 0.25, 0, 0, 0, 0])  # the third alone depends on (a)
+    assert fractions == pytest.approx(
+        [0.25, 0.25, 0.25, 0, 0, 0, 0]
+    )  # the third alone depends on (a)
     assert curve(figure, 0, "dfa (4)")[1] == pytest.approx([1, 0.75, 0.5, 0.25, 0.25, 0, 0])
 
 
@@ -158,7 +190,9 @@ def test_the_calibration_compares_trusted_with_failing_networks_and_marks_the_ga
     axes = drawn("threshold_sensitivity", tidy_of(rows)).axes
     found = ["separate: 11 to 694", "none separates", "no failing networks", "separate: 0 to 20"]
     assert [ax.get_xlabel().splitlines()[1] for ax in axes] == found
-    gaps = [[line.get_xdata().tolist() for line in ax.lines if line.get_label() == "gap"] for ax in axes]
+    gaps = [
+        [line.get_xdata().tolist() for line in ax.lines if line.get_label() == "gap"] for ax in axes
+    ]
     assert gaps == [[[11, 694]], [], [], [pytest.approx([0, 0.2])]]
     stability = axes[2]
     assert [text.get_text() for text in stability.texts] == ["n/a"]  # dfa has no value
@@ -178,10 +212,15 @@ def test_ranks_follow_from_means_over_the_measured_seeds_and_equal_ones_stay_as_
     seeds = [(0.1, -2.4e-4), (0.3, NAN), (NAN, NAN)]
     rows = [network("a", seed=s, deep_cosine=0.2, deep_rho=rho, deep_nudging=nats)
             for s, (rho, nats) in enumerate(seeds)]  # fmt: skip
-    rows += [network("b", seed=s, deep_cosine=0.5, deep_rho=rho) for s, rho in enumerate((0.25, 0.25, 0))]
+    rows += [
+        network("b", seed=s, deep_cosine=0.5, deep_rho=rho) for s, rho in enumerate((0.25, 0.25, 0))
+    ]
     ax = drawn("triangulation", tidy_of(rows)).axes[0]
     texts = texts_of(ax)
-    assert texts[1, 0] == "1\n(0.2)\n2/3 seeds" and texts[2, 1] == "2\n($-2.4{\\times}10^{-4}$)\n1/3 seeds"
+    assert (
+        texts[1, 0] == "1\n(0.2)\n2/3 seeds"
+        and texts[2, 1] == "2\n($-2.4{\\times}10^{-4}$)\n1/3 seeds"
+    )
     assert {texts[3, 0], texts[3, 1]} == {"1=\n(1)"}
     np.testing.assert_array_equal(lines_between(ax, "a"), [[1, 0], [0, 1], [1, 1]])
 
@@ -196,7 +235,12 @@ def test_high_cosine_rho_and_loss_decrease_and_low_nudging_are_best_and_lines_st
     for run, expected in {"a": [0, NAN, 0, 1], "b": [1, 0, 1, 0], "c": [2, 1, 2, 2]}.items():
         np.testing.assert_array_equal(lines_between(ax, run), list(itertools.pairwise(expected)))
     texts = texts_of(ax)
-    assert [texts[0, 0], texts[1, 1], texts[1, 2], texts[3, 1]] == ["1\n(0.9)", "2\n(0.2)", "n/a", "2\n(1)"]
+    assert [texts[0, 0], texts[1, 1], texts[1, 2], texts[3, 1]] == [
+        "1\n(0.9)",
+        "2\n(0.2)",
+        "n/a",
+        "2\n(1)",
+    ]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["A", "b", "c"]
     assert [label.get_text() for label in ax.child_axes[0].get_yticklabels()] == ["b", "A", "c"]
     assert [label.get_text() for label in ax.get_xticklabels()] == list(MEASURES.values())

@@ -24,14 +24,20 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "table.csv"
     write(path, lambda part: (part.write_text("old"), part.chmod(0o600)))
     (tmp_path / "plain").write_text("x")
-    assert len({stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "table.csv")}) == 1
+    assert (
+        len({stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "table.csv")})
+        == 1
+    )
     (tmp_path / "plain").unlink()
 
     def fail(part):
         part.write_text("half")
         raise OSError(errno.ENOSPC, "disk full")
 
-    with pytest.raises(AuditError, match=r"table.csv: not written \(disk full; .* free on its disk\). Free some space"):
+    with pytest.raises(
+        AuditError,
+        match=r"table.csv: not written \(disk full; .* free on its disk\). Free some space",
+    ):
         write(path, fail)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
@@ -54,15 +60,22 @@ def test_json_is_whole_and_without_nan(tmp_path):
     assert not path.exists()
     write_json(path, {"x": 1})
     assert read_json(path) == {"x": 1}
-    for text, found in (('{"x": ', "no JSON"), ("", "an empty file"), ("NaN", "NaN, which JSON does not have")):
+    for text, found in (
+        ('{"x": ', "no JSON"),
+        ("", "an empty file"),
+        ("NaN", "NaN, which JSON does not have"),
+    ):
         path.write_text(text)
         with pytest.raises(
-            AuditError, match=rf"a.json: found .*{found}.*; expected a b. .* delete it and make it again"
+            AuditError,
+            match=rf"a.json: found .*{found}.*; expected a b. .* delete it and make it again",
         ):
             read_json(path, "a b")
 
 
-def test_a_lock_names_its_holder_while_held_and_is_free_after_the_holder_was_killed(tmp_path, caplog):
+def test_a_lock_names_its_holder_while_held_and_is_free_after_the_holder_was_killed(
+    tmp_path, caplog
+):
     caplog.set_level("INFO")
     lock = tmp_path / "lock"
     program = (
@@ -71,7 +84,10 @@ def test_a_lock_names_its_holder_while_held_and_is_free_after_the_holder_was_kil
     )
     with python(program, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(BlockingIOError, match=f"process {holder.pid} on "), exclusive(lock, wait=False):
+        with (
+            pytest.raises(BlockingIOError, match=f"process {holder.pid} on "),
+            exclusive(lock, wait=False),
+        ):
             pass
         threading.Timer(0.1, holder.kill).start()
         with exclusive(lock):

@@ -1,4 +1,6 @@
-"""Models and credits that know nothing of this package: proposed descriptions, measured credits, readable reports."""
+"""Models and credits that know nothing of this package: proposed descriptions, measured credits,
+readable reports.
+"""
 
 from dataclasses import replace
 
@@ -34,8 +36,19 @@ class Skips(nn.Module):
         return self.rest(2 * x)
 
 
-MODEL, X, Y, LAST = Skips(), torch.randn(8, 5, 6), torch.arange(8) % 4, Description("parts.*", "last token")
-SWIN = {"patch_size": [4, 4], "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": [4, 4]}
+MODEL, X, Y, LAST = (
+    Skips(),
+    torch.randn(8, 5, 6),
+    torch.arange(8) % 4,
+    Description("parts.*", "last token"),
+)
+SWIN = {
+    "patch_size": [4, 4],
+    "embed_dim": 8,
+    "depths": [2, 2],
+    "num_heads": [2, 2],
+    "window_size": [4, 4],
+}
 FITTING = {
     "tokens": (Skips, "parts.*", "last token"),
     "resnet18": (zoo.resnet18, "layer*.*", "spatial mean"),
@@ -53,7 +66,9 @@ def test_the_first_proposal_is_what_an_expert_would_write_and_nothing_stays_atta
     make, *expected = FITTING[name]
     best = propose(model := make(), X if name == "tokens" else torch.rand(3, 3, 32, 32))[0]
     assert best.description == Description(*expected)
-    assert not any(m._forward_hooks or m._forward_pre_hooks or not m.training for m in model.modules())
+    assert not any(
+        m._forward_hooks or m._forward_pre_hooks or not m.training for m in model.modules()
+    )
 
 
 def test_the_error_about_a_model_without_the_contract_can_be_pasted():
@@ -72,12 +87,16 @@ def test_our_own_credits_by_a_function_keep_their_numbers_described_or_not(name)
             method.credits(network, trace(network, x, local=True), y, learner.state).blocks))  # fmt: skip
         assert "drawn again" in report.credit[0]["fresh_b_cosine"].reason
         for name in ("cosine", "clamped_cosine", "cosine_at_input", "nudging", "nudging_at_input"):
-            ours, given = ([block[name].value for block in blocks] for blocks in (own.blocks, report.credit))
+            ours, given = (
+                [block[name].value for block in blocks] for blocks in (own.blocks, report.credit)
+            )
             assert given == pytest.approx(ours, abs=1e-9)
 
 
 def true_gradients(model, x, y, states):
-    """Gradients by whole states, by an implementation that leaves its traces on everything that it is given."""
+    """Gradients by whole states, by an implementation that leaves its traces on everything that it
+    is given.
+    """
     points = [h.requires_grad_() for h in states]
     sum(F.cross_entropy(model.rest(h, layer), y) for layer, h in enumerate(points)).backward()
     x.zero_(), y.zero_()
@@ -88,14 +107,25 @@ def test_true_gradients_are_perfect_credits_and_nothing_else_is_touched():
     x = X.clone()
     report = diagnose(MODEL, [(x, Y)], 0.5, description=LAST, credits=true_gradients)
     for block in report.credit:
-        assert [block[k].value for k in ("cosine", "rho", "rho_bp", "scale")] == pytest.approx([1] * 4, abs=1e-4)
+        assert [block[k].value for k in ("cosine", "rho", "rho_bp", "scale")] == pytest.approx(
+            [1] * 4, abs=1e-4
+        )
         assert block["nudging"].value < 0
-    assert torch.equal(x, X) and Y.any() and MODEL.training and all(p.grad is None for p in MODEL.parameters())
+    assert (
+        torch.equal(x, X)
+        and Y.any()
+        and MODEL.training
+        and all(p.grad is None for p in MODEL.parameters())
+    )
 
 
 WRONG = {
-    "found list (Tensor); expected credits(model, x, y, states) to return a list of 3": lambda *_: [X[:, 0]],
-    "a_0: found a tensor (8, 1) of torch.float16; expected (8, 6) or (8, 5, 6) of": lambda *_: [X[:, 0, :1].half()] * 3,
+    "found list (Tensor); expected credits(model, x, y, states) to return a list of 3": lambda *_: [
+        X[:, 0]
+    ],
+    "a_0: found a tensor (8, 1) of torch.float16; expected (8, 6) or (8, 5, 6) of": lambda *_: (
+        [X[:, 0, :1].half()] * 3
+    ),
     "a_1: found 48 values that are NaN or infinite": lambda *_: [X[:, 0], X[:, 0] / 0, X[:, 0]],
     "the function fails: TypeError": lambda model: [],
 }
@@ -111,7 +141,10 @@ def test_what_are_no_credits_is_named(words):
 def test_the_example_of_the_docs_and_its_report_in_every_format():
     model, (x, y) = rough_learner("resmlp").network.float(), batch_of()
     test_batches, feedback = [(x.float(), y)], [torch.randn(3, 8) for _ in model.blocks]
-    code = "def credits(" + (ROOT / "docs/auditing.md").read_text().partition("def credits(")[2].partition("```")[0]
+    code = (
+        "def credits("
+        + (ROOT / "docs/auditing.md").read_text().partition("def credits(")[2].partition("```")[0]
+    )
     exec(code, scope := {**globals(), **locals()})
     report = replace(scope["report"], method_name="<b>|" + "x" * 99, notes="mine")
     text, html = str(report), report._repr_html_()

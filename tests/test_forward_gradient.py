@@ -1,4 +1,6 @@
-"""Forward gradients against the gradients that they estimate, and against three steps written out in plain torch."""
+"""Forward gradients against the gradients that they estimate, and against three steps written out
+in plain torch.
+"""
 
 import copy
 import math
@@ -26,7 +28,9 @@ def learner_of(name="resmlp", **options):
 
 def credits_of(learner, method=None):
     x, labels = BATCH
-    found = (method or learner.method).credits(learner.network, learner.trace(x), labels, learner.state)
+    found = (method or learner.method).credits(
+        learner.network, learner.trace(x), labels, learner.state
+    )
     return [found.embedding, *found.blocks], found.objective
 
 
@@ -39,11 +43,16 @@ def redrawn(learner, count):
 
 
 @pytest.mark.parametrize("name", ["resmlp", "vit_mini"])
-def test_credits_are_gradients_of_the_local_losses_on_average_but_as_long_as_a_normal_direction_makes_them(name):
+def test_credits_are_gradients_of_the_local_losses_on_average_but_as_long_as_a_normal_direction_makes_them(
+    name,
+):
     learner, draws = learner_of(name), 1000
     exact, local = credits_of(learner, LocalPred())
     assert credits_of(learner)[1].item() == pytest.approx(local.item(), rel=1e-12)
-    drawn = [torch.stack(state) for state in zip(*(credits for credits, _ in redrawn(learner, draws)), strict=True)]
+    drawn = [
+        torch.stack(state)
+        for state in zip(*(credits for credits, _ in redrawn(learner, draws)), strict=True)
+    ]
     longer = []
     for found, g in zip(drawn, exact, strict=True):
         size = g.square().sum(dim=1, keepdim=True)
@@ -55,12 +64,17 @@ def test_credits_are_gradients_of_the_local_losses_on_average_but_as_long_as_a_n
 
 def test_perturbations_are_independent_standard_normal_numbers():
     learner, draws = learner_of(), 1000
-    n = torch.stack([torch.cat(perturbed, dim=1) for _, perturbed in redrawn(learner, draws)])  # (draws, B, all d)
+    n = torch.stack(
+        [torch.cat(perturbed, dim=1) for _, perturbed in redrawn(learner, draws)]
+    )  # (draws, B, all d)
     for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
         spread = math.sqrt((math.prod(range(1, 2 * power, 2)) - moment**2) / draws)
         assert ((n**power).mean(dim=0) - moment).abs().max() < 5 * spread
     flat = n.flatten(1)
-    for values in (flat, flat.square() - 1):  # of samples, features and states: no two go together, in size neither
+    for values in (
+        flat,
+        flat.square() - 1,
+    ):  # of samples, features and states: no two go together, in size neither
         correlations = torch.corrcoef(values.T) - torch.eye(flat.shape[1])
         assert correlations.abs().max() < 6 / math.sqrt(draws)
 
@@ -77,13 +91,17 @@ def test_a_sample_has_its_perturbation_wherever_it_stands_until_the_next_minibat
 
 
 def normal_by_hand(x, projections, turns):
-    """Angles of the codes, folded to half a turn: uniform in (0, 1), and the normal number at that probability."""
+    """Angles of the codes, folded to half a turn: uniform in (0, 1), and the normal number at that
+    probability.
+    """
     angles = 2 * math.pi * (x.flatten(1) @ projections @ turns[:-1] + turns[-1])
     return Normal(0.0, 1.0).icdf(torch.acos(torch.cos(angles)) / math.pi)
 
 
 def step_by_hand(name, network, nets, drawn, x, labels):
-    """Gradients of the network's parameters along directions, from derivatives along them, and of the nets'."""
+    """Gradients of the network's parameters along directions, from derivatives along them, and of
+    the nets'.
+    """
     states = [embed_by_hand(name, network, x, training=False)]
     for layer in range(DEPTH):
         states.append(block_by_hand(name, network, layer, states[-1].detach(), training=False)[1])
@@ -97,7 +115,9 @@ def step_by_hand(name, network, nets, drawn, x, labels):
         slopes = torch.autograd.functional.jvp(losses, v.detach(), n)[1]
         total = total + (v * slopes[:, None] * n).sum(dim=1).mean() + losses(v.detach()).mean()
     parameters = [*network.parameters(), *(p for pair in nets for p in pair)]
-    for p, g in zip(parameters, torch.autograd.grad(total, parameters, allow_unused=True), strict=True):
+    for p, g in zip(
+        parameters, torch.autograd.grad(total, parameters, allow_unused=True), strict=True
+    ):
         p.grad = g
 
 
@@ -106,8 +126,13 @@ def test_three_steps_are_those_of_plain_torch(name):
     learner = learner_of(name, lr=0.01, weight_decay=0.0)
     network, state = copy.deepcopy(learner.network), copy.deepcopy(learner.state)
     nets = [tuple(each["pred"].parameters()) for each in state]
-    optimiser = torch.optim.AdamW([*network.parameters(), *(p for pair in nets for p in pair)], lr=0.01, weight_decay=0)
-    theirs, randomness, by_hand = learner.optimiser(), *(torch.Generator().manual_seed(5) for _ in range(2))
+    optimiser = torch.optim.AdamW(
+        [*network.parameters(), *(p for pair in nets for p in pair)], lr=0.01, weight_decay=0
+    )
+    theirs, randomness, by_hand = (
+        learner.optimiser(),
+        *(torch.Generator().manual_seed(5) for _ in range(2)),
+    )
     turns = [each.turns for each in state]
     for step in range(3):
         x, labels = batch_of(count=6, seed=60 + step)

@@ -1,4 +1,6 @@
-"""`Monitor` in Lightning and in Hugging Face's Trainer: its metrics in the framework's log, warnings, and an end."""
+"""`Monitor` in Lightning and in Hugging Face's Trainer: its metrics in the framework's log,
+warnings, and an end.
+"""
 
 import csv
 import logging
@@ -14,20 +16,34 @@ from torch.utils.data import DataLoader, TensorDataset
 from fa_audit import Description, DiagnosticThresholds, diagnose
 from fa_audit.core.errors import AuditError
 
-BLOCKS, ENCODER = Description("blocks.*", "all features"), Description("bert.encoder.layer.*", "cls token")
-SEEN = {"thresholds": DiagnosticThresholds(h_norm_explosion_ratio=1e-6), "stop_on": "D1"}  # D1 fires
+BLOCKS, ENCODER = (
+    Description("blocks.*", "all features"),
+    Description("bert.encoder.layer.*", "cls token"),
+)
+SEEN = {
+    "thresholds": DiagnosticThresholds(h_norm_explosion_ratio=1e-6),
+    "stop_on": "D1",
+}  # D1 fires
 X, Y = torch.randn(64, 6, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
-TOKENS = {"input_ids": torch.arange(320).reshape(64, 5), "attention_mask": torch.ones(64, 5, dtype=torch.int64)}
+TOKENS = {
+    "input_ids": torch.arange(320).reshape(64, 5),
+    "attention_mask": torch.ones(64, 5, dtype=torch.int64),
+}
 
 LIGHTNING = pytest.mark.filterwarnings(  # its own; the last where Slurm is installed
-    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:.*srun.*is available"
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:.*srun.*is available",
 )
 
 
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.blocks = nn.Linear(6, 8), nn.Sequential(*(nn.Linear(8, 8) for _ in range(2)))
+        self.embed, self.blocks = (
+            nn.Linear(6, 8),
+            nn.Sequential(*(nn.Linear(8, 8) for _ in range(2))),
+        )
         self.head = nn.Linear(8, 3)
 
     def forward(self, x):
@@ -58,11 +74,20 @@ def fitted_by_lightning(folder, **options):
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     torch.manual_seed(0)
     module, loaders = Module(), [DataLoader(TensorDataset(X, Y), 16) for _ in range(2)]
-    callback = LightningMonitor(model=module.net, eval_batches=[(X, Y)], description=BLOCKS, **options)
-    quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+    callback = LightningMonitor(
+        model=module.net, eval_batches=[(X, Y)], description=BLOCKS, **options
+    )
+    quiet = dict.fromkeys(
+        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
+    )
     logger = pl.loggers.CSVLogger(folder)
     trainer = pl.Trainer(
-        max_epochs=2, accelerator="cpu", logger=logger, callbacks=[callback], log_every_n_steps=4, **quiet
+        max_epochs=2,
+        accelerator="cpu",
+        logger=logger,
+        callbacks=[callback],
+        log_every_n_steps=4,
+        **quiet,
     )
     trainer.fit(module, *loaders)
     (log,) = folder.rglob("metrics.csv")
@@ -79,9 +104,16 @@ def fitted_by_transformers(folder, **options):
 
     from fa_audit.audit.transformers import TrainerMonitor
 
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     model = BertForSequenceClassification(BertConfig(vocab_size=320, num_labels=3, **sizes))
-    samples = [{name: part[i] for name, part in TOKENS.items()} | {"labels": Y[i]} for i in range(len(Y))]
+    samples = [
+        {name: part[i] for name, part in TOKENS.items()} | {"labels": Y[i]} for i in range(len(Y))
+    ]
     arguments = TrainingArguments(
         str(folder), num_train_epochs=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no",
         logging_strategy="epoch", eval_strategy="epoch", learning_rate=0.01,
@@ -97,11 +129,18 @@ def fitted_by_transformers(folder, **options):
 @LIGHTNING
 def test_lightning_logs_every_epoch_and_ends(tmp_path):
     trainer, monitor, log = fitted_by_lightning(tmp_path / "whole")
-    assert trainer.current_epoch == 2 and [row["epoch"] for row in monitor.history] == [0] * 3 + [1] * 3 + [2] * 3
+    assert (
+        trainer.current_epoch == 2
+        and [row["epoch"] for row in monitor.history] == [0] * 3 + [1] * 3 + [2] * 3
+    )
     report = diagnose(trainer.model.net, [(X, Y)], None, description=BLOCKS)
     assert [row["hidden_norm"] for row in monitor.history[-3:]] == report.residual_norms
-    assert len(log) == 2 and float(log[1]["fa_audit/loss"]) == pytest.approx(monitor.history[-1]["loss"])
-    assert trainer.callback_metrics["fa_audit/grad_norm_2"] == pytest.approx(report.bp_grad_norms[2])
+    assert len(log) == 2 and float(log[1]["fa_audit/loss"]) == pytest.approx(
+        monitor.history[-1]["loss"]
+    )
+    assert trainer.callback_metrics["fa_audit/grad_norm_2"] == pytest.approx(
+        report.bp_grad_norms[2]
+    )
     assert {"val_loss", "fa_audit/D2"} <= trainer.callback_metrics.keys()
     with pytest.warns(UserWarning, match="epoch 1: "):
         trainer, monitor, log = fitted_by_lightning(tmp_path / "stopped", **SEEN)
@@ -110,12 +149,22 @@ def test_lightning_logs_every_epoch_and_ends(tmp_path):
 
 def test_hugging_face_s_trainer_logs_every_epoch_and_ends(tmp_path):
     trainer, monitor = fitted_by_transformers(tmp_path)
-    report = diagnose(trainer.model, [next(iter(trainer.get_eval_dataloader()))], None, description=ENCODER)
-    assert [row["grad_norm"] for row in monitor.history[-3:]] == report.bp_grad_norms and monitor.epoch == 2
+    report = diagnose(
+        trainer.model, [next(iter(trainer.get_eval_dataloader()))], None, description=ENCODER
+    )
+    assert [
+        row["grad_norm"] for row in monitor.history[-3:]
+    ] == report.bp_grad_norms and monitor.epoch == 2
     log = trainer.state.log_history
     ours = [row for row in log if "fa_audit/D1" in row]
-    assert [row["epoch"] for row in ours] == [1, 2] and ours[1]["fa_audit/loss"] == monitor.history[-1]["loss"]
-    assert len([row for row in log if "loss" in row]) == len([row for row in log if "eval_loss" in row]) == 2
+    assert [row["epoch"] for row in ours] == [1, 2] and ours[1]["fa_audit/loss"] == monitor.history[
+        -1
+    ]["loss"]
+    assert (
+        len([row for row in log if "loss" in row])
+        == len([row for row in log if "eval_loss" in row])
+        == 2
+    )
     with pytest.warns(UserWarning, match="epoch 1: "):
         trainer, monitor = fitted_by_transformers(tmp_path, **SEEN)
     assert trainer.state.epoch == 1 and monitor.stopped

@@ -1,4 +1,6 @@
-"""A wrong configuration is answered with one message: place, what was found, what is expected, the nearest name."""
+"""A wrong configuration is answered with one message: place, what was found, what is expected, the
+nearest name.
+"""
 
 import copy
 
@@ -16,7 +18,12 @@ SETTING = {
     "runs": ["bp", "dfa"],
     "baselines": ["bp+frozen", "dfa+frozen"],
 }
-MODEL = {"model": "test_models:small", "dataset": "digits", "blocks": ["0", "2"], "reads": "spatial mean"}
+MODEL = {
+    "model": "test_models:small",
+    "dataset": "digits",
+    "blocks": ["0", "2"],
+    "reads": "spatial mean",
+}
 FIGURE = {"settings": ["demo"], "title": "t"}
 NO_RUNS = {key: SETTING[key] for key in ("dataset", "architecture", "seeds")}
 VARIED = {"vary": {"epochs": [1, 3]}}
@@ -137,7 +144,9 @@ def test_a_mistake_is_named_with_its_place_and_what_is_expected(mistake):
     assert str(refused.value).startswith("config: ")
     for word in words:
         assert word in str(refused.value)
-    assert len(str(refused.value)) < 3000 and all(line.isprintable() for line in str(refused.value).splitlines())
+    assert len(str(refused.value)) < 3000 and all(
+        line.isprintable() for line in str(refused.value).splitlines()
+    )
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "A", "", 1, "é", "a\n"])
@@ -148,16 +157,22 @@ def test_a_name_that_is_no_plain_file_name_is_refused(name):
 
 
 def test_many_problems_are_listed_up_to_five():
-    problem = r"config: (settings\.demo\.seeds\.\d+: found -?\d+;[^\n]*\n\s*){5}\.\.\. and 44 more\Z"
+    problem = (
+        r"config: (settings\.demo\.seeds\.\d+: found -?\d+;[^\n]*\n\s*){5}\.\.\. and 44 more\Z"
+    )
     with pytest.raises(AuditError, match=problem):
         read_grid(setting(seeds=[-n for n in range(1, 50)]))
 
 
 def test_what_is_right_stays_right():
-    config = setting(lr=1, weight_decay=0) | {"figures": {"second": FIGURE | {"kind": "trajectories"}}}
+    config = setting(lr=1, weight_decay=0) | {
+        "figures": {"second": FIGURE | {"kind": "trajectories"}}
+    }
     before = copy.deepcopy(config)
     assert read_grid(config | {"data_root": "~/data"}, KINDS).setting("demo") and config == before
     assert not read_grid(model()).settings
     variants = setting(runs=["dfa+penalty1e-2", "dfa+random_targets"]) | {"labels": {"dfa": "DFA"}}
-    assert read_grid(variants, KINDS).setting("demo")  # a label by the method, which never runs alone
+    assert read_grid(variants, KINDS).setting(
+        "demo"
+    )  # a label by the method, which never runs alone
     assert find_module("名" * 90, ["."]) is None  # too long for a file name

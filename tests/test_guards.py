@@ -22,15 +22,21 @@ REFUSED = {
     r"\(16, 1\) of torch.float32 for the embedding": with_credits(DFA, lambda a: a[:, :1]),
     "2 for 3 blocks": with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])),
     r"\(16, 8\) of torch.float16 for the embedding": with_credits(DFA, torch.Tensor.half),
-    "NaN or infinite for block 0": with_parts(BP, lambda c: replace(c, blocks=(c.blocks[0] / 0, *c.blocks[1:]))),
+    "NaN or infinite for block 0": with_parts(
+        BP, lambda c: replace(c, blocks=(c.blocks[0] / 0, *c.blocks[1:]))
+    ),
     "tuple, not Credits": with_parts(DFA, lambda c: c.blocks),
-    r"with an objective of shape \(16,\)": with_parts(EP, lambda c: replace(c, objective=c.objective.expand(16))),
+    r"with an objective of shape \(16,\)": with_parts(
+        EP, lambda c: replace(c, objective=c.objective.expand(16))
+    ),
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_the_engine_refuses_credits_that_it_would_misread(make_spec, dataset, words):
-    with pytest.raises(AuditError, match=f"method 'mine': on a batch of 16 its credits are {words}.*expected 3"):
+    with pytest.raises(
+        AuditError, match=f"method 'mine': on a batch of 16 its credits are {words}.*expected 3"
+    ):
         train(make_spec("mine"), dataset, method=REFUSED[words]())
 
 
@@ -39,7 +45,9 @@ class Hostile(nn.Module):
 
     def __init__(self, spoil=None, end=lambda logits: logits, dtype=torch.float32):
         super().__init__()
-        self.first, self.second, self.head = (nn.Linear(6, width, dtype=dtype) for width in (6, 6, 3))
+        self.first, self.second, self.head = (
+            nn.Linear(6, width, dtype=dtype) for width in (6, 6, 3)
+        )
         self.spoil, self.end = spoil, end
 
     def forward(self, x):
@@ -66,16 +74,27 @@ def audited(model, batches=((X, Y),), **options):
 def test_what_may_be_misread_is_a_warning():
     assert not audited(Hostile()).warnings
     certain = lambda logits: logits + 16 * F.one_hot(logits.argmax(dim=1), 3)  # noqa: E731
-    cases = {"probabilities": Hostile(end=lambda logits: logits.softmax(dim=1)), "float16": Hostile(dtype=torch.half)}
+    cases = {
+        "probabilities": Hostile(end=lambda logits: logits.softmax(dim=1)),
+        "float16": Hostile(dtype=torch.half),
+    }
     cases["away from the one computed in float64"] = Hostile(end=certain)
     for words, model in cases.items():
         labels = model(X).argmax(dim=1)
-        assert any(words in warning for warning in audited(model, [(X, labels)]).to_dict()["warnings"]), words
+        assert any(
+            words in warning for warning in audited(model, [(X, labels)]).to_dict()["warnings"]
+        ), words
         protocol = FAProtocol(model, X, labels, description=BLOCKS)
         assert words in protocol.summary(protocol.run()), words
-    refusing = audited(Hostile(end=lambda logits: 1 / 0 if logits.dtype == torch.double else logits))
-    assert all("ZeroDivisionError" in layer.float32_error.reason for layer in refusing.evidence.layers)
-    maps = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 1, 6)), nn.Linear(6, 5), nn.Flatten(), nn.Linear(5, 3))
+    refusing = audited(
+        Hostile(end=lambda logits: 1 / 0 if logits.dtype == torch.double else logits)
+    )
+    assert all(
+        "ZeroDivisionError" in layer.float32_error.reason for layer in refusing.evidence.layers
+    )
+    maps = nn.Sequential(
+        nn.Flatten(), nn.Unflatten(1, (1, 1, 6)), nn.Linear(6, 5), nn.Flatten(), nn.Linear(5, 3)
+    )
     report = diagnose(maps, [(X, Y)], 0.9, description=Description("2", "spatial mean"))
     assert any("looks like maps with channels last" in warning for warning in report.warnings)
 
@@ -92,7 +111,9 @@ REFUSALS = {
     "eval_batches: found 5": lambda: audited(Hostile(), 5),
     "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),
     "batch_size: found 2.5": lambda: FAProtocol(Hostile(), X, Y, batch_size=2.5),
-    "eval_batches: going through it fails: ZeroDivisionError": lambda: audited(Hostile(), (1 / 0 for _ in X)),
+    "eval_batches: going through it fails: ZeroDivisionError": lambda: audited(
+        Hostile(), (1 / 0 for _ in X)
+    ),
     "eval_batches: found no batches": lambda: audited(Hostile(), []),
     r"eval_batches: found a tensor \(10, 1, 2, 3\)": lambda: audited(Hostile(), [X]),
     "torch.float32 labels": lambda: audited(Hostile(), [(X, Y.float())]),
@@ -103,13 +124,19 @@ REFUSALS = {
     r"eval_batches: found inputs \(\)": lambda: audited(Hostile(), [(torch.tensor(1.0), Y)]),
     r"eval_batches: found inputs \(10, 0\)": lambda: audited(Hostile(), [(X.flatten(1)[:, :0], Y)]),
     "stability_batches: found label 7": lambda: audited(Hostile(), stability_batches=[(X, Y + 5)]),
-    "x_eval and y_eval: found label 7": lambda: FAProtocol(Hostile(), X, Y + 5, description=BLOCKS).run(0.3, 0.4),
+    "x_eval and y_eval: found label 7": lambda: FAProtocol(
+        Hostile(), X, Y + 5, description=BLOCKS
+    ).run(0.3, 0.4),
     "found 10 inputs and 3 labels": lambda: FAProtocol(Hostile(), X, Y[:3]),
     "headline_acc: found 61.0": lambda: diagnose(Hostile(), [(X, Y)], 61.0, description=BLOCKS),
-    "frozen_baseline_acc: found -0.01": lambda: diagnose(Hostile(), [(X, Y)], 0.9, -0.01, description=BLOCKS),
+    "frozen_baseline_acc: found -0.01": lambda: diagnose(
+        Hostile(), [(X, Y)], 0.9, -0.01, description=BLOCKS
+    ),
     "bp_frozen_acc: found nan": lambda: audited(Hostile(), bp_frozen_acc=float("nan")),
     "test_acc: found 61.0": lambda: FAProtocol(Hostile(), X, Y, description=BLOCKS).run(0.3, 61.0),
-    r"d2_eps \* d2_factor: found \('1e-8', 10.0\)": lambda: FAProtocol(Hostile(), X, Y, d2_eps="1e-8"),
+    r"d2_eps \* d2_factor: found \('1e-8', 10.0\)": lambda: FAProtocol(
+        Hostile(), X, Y, d2_eps="1e-8"
+    ),
     "d3_margin_pp: found nan": lambda: FAProtocol(Hostile(), X, Y, d3_margin_pp=float("nan")),
     "thresholds: found {'growth': 5}": lambda: audited(Hostile(), thresholds={"growth": 5}),
     "report: found {}": lambda: FAProtocol(Hostile(), X, Y).summary({}),
@@ -117,15 +144,25 @@ REFUSALS = {
     "^x and y: found label 7": lambda: bp_grad_norms(Hostile(), X, Y + 5, description=BLOCKS),
     "outside torch.inference_mode": lambda: torch.autocast("cpu")(audited)(Hostile()),
     "returns a tensor .10, 0. of": lambda: audited(Hostile(end=lambda logits: logits[:, :0])),
-    "loss has no gradient at every": lambda: audited(Hostile(), loss_fn=lambda *_: torch.ones((), requires_grad=True)),
+    "loss has no gradient at every": lambda: audited(
+        Hostile(), loss_fn=lambda *_: torch.ones((), requires_grad=True)
+    ),
     r"loss_fn: it returned a tensor \(10,\)": lambda: audited(Hostile(), loss_fn=per_sample),
-    "loss_fn: it returned float": lambda: bp_grad_norms(Hostile(), X, Y, lambda *_: 0.5, description=BLOCKS),
-    "number without a gradient": lambda: audited(Hostile(), loss_fn=lambda a, b: F.cross_entropy(a.detach(), b)),
-    "loss_fn: .*it failed": lambda: FAProtocol(Hostile(), X, Y, loss_fn=F.mse_loss, description=BLOCKS).run(),
+    "loss_fn: it returned float": lambda: bp_grad_norms(
+        Hostile(), X, Y, lambda *_: 0.5, description=BLOCKS
+    ),
+    "number without a gradient": lambda: audited(
+        Hostile(), loss_fn=lambda a, b: F.cross_entropy(a.detach(), b)
+    ),
+    "loss_fn: .*it failed": lambda: FAProtocol(
+        Hostile(), X, Y, loss_fn=F.mse_loss, description=BLOCKS
+    ).run(),
     "compiled by torch.jit": lambda: audited(torch.jit.trace(Hostile().eval(), X)),
     "layer_for_stability: found -1": lambda: audited(Hostile(), layer_for_stability=-1),
     "layer_for_stability: found 3": lambda: audited(Hostile(), layer_for_stability=3),
-    r"layer_for_stability: found tensor\(": lambda: audited(Hostile(), layer_for_stability=torch.rand(99, 99)),
+    r"layer_for_stability: found tensor\(": lambda: audited(
+        Hostile(), layer_for_stability=torch.rand(99, 99)
+    ),
 }
 
 
@@ -142,7 +179,9 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
         x.mul_(2 + 0 * random.random())
         model.register_forward_hook(lambda *_, **__: None, with_kwargs=True)
         model.train()
-        model.mask = torch.ones(len(x))  # a cache that is filled on first use, as of rotary embeddings
+        model.mask = torch.ones(
+            len(x)
+        )  # a cache that is filled on first use, as of rotary embeddings
         model.given = model.given + torch.rand(2)  # another tensor in its place
         model.calls, model.extra, grad = 1, nn.Linear(1, 1), model.head.weight.grad
         model.head.weight.grad = torch.ones(3, 6) if grad is None else grad.add_(1)
@@ -156,14 +195,26 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     weight.grad = torch.zeros(3, 6)
     found, grad = snapshot(model), weight.grad
     report = audited(
-        model, [(x, labels)], loss_fn=lambda logits, y: F.cross_entropy(logits, y.clone()) + 0 * y.zero_()[0]
+        model,
+        [(x, labels)],
+        loss_fn=lambda logits, y: F.cross_entropy(logits, y.clone()) + 0 * y.zero_()[0],
     )
-    assert torch.equal(x, X) and torch.equal(labels, Y) and random.getstate() == before and snapshot(model) == found
-    assert model.head.weight is weight and weight.grad is grad and not model.log and model.mask is None
+    assert (
+        torch.equal(x, X)
+        and torch.equal(labels, Y)
+        and random.getstate() == before
+        and snapshot(model) == found
+    )
+    assert (
+        model.head.weight is weight and weight.grad is grad and not model.log and model.mask is None
+    )
     model.spoil = lambda model, x: setattr(model, "mask", torch.ones(len(x)))
     model(X[:2])
     for generator in (None, torch.Generator()):
         loader = DataLoader(TensorDataset(X, Y), 2, shuffle=True, generator=generator)
-        assert len({tuple(audited(model, loader).residual_norms) for _ in range(3)}) == 1 and snapshot(model) == found
+        assert (
+            len({tuple(audited(model, loader).residual_norms) for _ in range(3)}) == 1
+            and snapshot(model) == found
+        )
     assert audited(model, [(2 * X, Y)]).residual_norms == report.residual_norms
     assert torch.equal(model.mask, torch.ones(2))

@@ -1,6 +1,7 @@
 """Every extra, installed by itself into a fresh environment: what the documents promise of it runs.
 
-Gigabytes and many minutes: `make test-extras`. Environments share the files of the library without extras.
+Gigabytes and many minutes: `make test-extras`. Environments share the files of the library without
+extras.
 """
 
 import os
@@ -40,7 +41,10 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "dev": (CHECKOUT, ["ruff check src tests", "mypy", "snakefmt --check Snakefile rules",
                        "python -m pytest tests/test_rooms.py tests/test_pins.py"]),
 }  # fmt: skip
-SECTIONS = {"lightning_section.py": "In Lightning", "transformers_section.py": "In Hugging Face's Trainer"}
+SECTIONS = {
+    "lightning_section.py": "In Lightning",
+    "transformers_section.py": "In Hugging Face's Trainer",
+}
 BEFORE = """
 import torch
 from fa_audit import Description
@@ -68,7 +72,11 @@ if __name__ == "__main__":
 
 def run(environment, folder, line):
     """Run a command of an environment in a folder; neither is of the checkout that is tested."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SNAKEMAKE"))}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "SNAKEMAKE"))
+    }
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     program, *words = line.split()
     done = subprocess.run([f"{environment}/bin/{program}", *words], cwd=folder, text=True,

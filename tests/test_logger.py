@@ -39,18 +39,30 @@ class Terminal:
         return self.out.getvalue()[before:]
 
     def plan(self, **stats):
-        self.log("Job stats: ...", event=LogEvent.RUN_INFO, stats=stats | {"total": sum(stats.values())})
+        self.log(
+            "Job stats: ...", event=LogEvent.RUN_INFO, stats=stats | {"total": sum(stats.values())}
+        )
 
     def start(self, job, rule="train_network", **more):
         wildcards = {"setting": "demo", "run": "dfa", "seed": str(job)}
-        record = {"jobid": job, "rule_name": rule, "wildcards": wildcards, "output": ["x"], "reason": ""} | more
+        record = {
+            "jobid": job,
+            "rule_name": rule,
+            "wildcards": wildcards,
+            "output": ["x"],
+            "reason": "",
+        } | more
         self.log(event=LogEvent.JOB_INFO, **record)
 
     def finish(self, job) -> str:
         return self.log("Finished jobid", event=LogEvent.JOB_FINISHED, job_id=job)
 
     def fail(self, job, log, died="exit status 1") -> str:
-        self.log(f"RuleException:\nCalledProcessError in file x:\n{died}", logging.ERROR, event=LogEvent.ERROR)
+        self.log(
+            f"RuleException:\nCalledProcessError in file x:\n{died}",
+            logging.ERROR,
+            event=LogEvent.ERROR,
+        )
         return self.log("Error in rule", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=job,
                         rule_name="train_network", log=[str(log)])  # fmt: skip
 
@@ -75,7 +87,9 @@ def test_the_share_done_never_falls_and_is_whole_at_the_end_only():
     terminal = Terminal()
     terminal.plan(tidy=4, train_network=2, all=1)
     shares = []
-    for job, (rule, seconds) in enumerate(4 * [("tidy", 1)] + 2 * [("train_network", 60)]):  # longer than expected
+    for job, (rule, seconds) in enumerate(
+        4 * [("tidy", 1)] + 2 * [("train_network", 60)]
+    ):  # longer than expected
         terminal.start(job, rule)
         terminal.now += seconds
         shares.append(int(terminal.finish(job).split("%")[0]))
@@ -96,7 +110,9 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     terminal = Terminal()
     terminal.plan(train_network=9, all=1)
     for job in range(6):
-        (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:01,123  start\ntrain_network: bad {job}\n\n")
+        (tmp_path / f"{job}.log").write_text(
+            f"2026-01-01 00:00:01,123  start\ntrain_network: bad {job}\n\n"
+        )
         terminal.start(job)
     said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(4)]
     assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
@@ -104,15 +120,24 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     group = [{"jobid": 5, "rule_name": "train_network", "log": [str(tmp_path / "5.log")]}]
     assert "demo: bad 5" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=group)
     end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
-    assert len(end) <= 10 and "6 jobs failed" in end[1] and end[2] == "  train network dfa seed 0 demo: bad 0"
+    assert (
+        len(end) <= 10
+        and "6 jobs failed" in end[1]
+        and end[2] == "  train network dfa seed 0 demo: bad 0"
+    )
     assert "  and 4 more" in end and end[-2:] == ["  to go on   again", "             make demo"]
-    assert terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR) == ""
+    assert (
+        terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR)
+        == ""
+    )
 
 
 def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     terminal = Terminal()
     terminal.start(1)
-    assert "stopping" in terminal.log("Terminating processes on user request, this might take some time.")
+    assert "stopping" in terminal.log(
+        "Terminating processes on user request, this might take some time."
+    )
     assert terminal.fail(1, tmp_path / "absent.log") == ""
     end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
     assert len(end) <= 5 and end[1] == "fa-audit: stopped."
@@ -122,11 +147,18 @@ def test_a_job_that_a_signal_ended_is_not_among_the_failures(tmp_path):
     terminal = Terminal()
     for job in (1, 2):
         terminal.start(job)
-    for died in ("died with <Signals.SIGTERM: 15>.", "returned non-zero exit status 143."):  # by itself, by its shell
+    for died in (
+        "died with <Signals.SIGTERM: 15>.",
+        "returned non-zero exit status 143.",
+    ):  # by itself, by its shell
         assert terminal.fail(1, tmp_path / "absent.log", died) == ""
     assert terminal.fail(2, tmp_path / "absent.log").startswith("FAILED")
     end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
-    assert "a job failed" in end[1] and "seed 2" in end[2] and sum("seed 1" in line for line in end) == 1
+    assert (
+        "a job failed" in end[1]
+        and "seed 2" in end[2]
+        and sum("seed 1" in line for line in end) == 1
+    )
 
 
 def test_a_dry_run_has_snakemakes_sums_once_and_its_reasons():
@@ -159,7 +191,9 @@ def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everythi
     (folder / "mine.py").write_text(BROKEN)
     tiny = EXPERIMENT | {"runs": ["dfa", "mine:Broken"], "seeds": [1], "epochs": 5000}
     write_config(folder, {"settings": {"tiny": tiny}})
-    targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in ("mine:Broken", "dfa")]
+    targets = [
+        f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in ("mine:Broken", "dfa")
+    ]
     call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
     process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
@@ -172,7 +206,10 @@ def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everythi
                 os.killpg(process.pid, signal.SIGINT)
     assert "FAILED" in "".join(said), said
     assert process.wait() == 1 and len(said) - failed < 12 and "Traceback" not in "".join(said)
-    assert "train network mine:Broken seed 1 tiny: method 'mine:Broken': ValueError no credit today" in said[failed - 1]
+    assert (
+        "train network mine:Broken seed 1 tiny: method 'mine:Broken': ValueError no credit today"
+        in said[failed - 1]
+    )
     log = folder / "results/logs/train_network/tiny/mine:Broken/seed1.log"
     assert "Traceback" in log.read_text()  # where the failure is looked for
 
@@ -189,17 +226,24 @@ STOPS = {
 @pytest.mark.parametrize("how", STOPS)
 def test_whatever_stops_snakemake_stops_its_jobs_at_once_and_none_of_them_failed(tmp_path, how):
     folder = copy_sources(tmp_path / "project")
-    write_config(folder, {"settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [1, 2], "epochs": 50000}}})
+    write_config(
+        folder,
+        {"settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [1, 2], "epochs": 50000}}},
+    )
     targets = [f"results/checkpoints/tiny/dfa/seed{seed}.safetensors" for seed in (1, 2)]
     call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
     process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     try:
         for seed in (1, 2):
-            wait_for(folder / f"results/logs/train_network/tiny/dfa/seed{seed}.log", "epoch 3/", process)
+            wait_for(
+                folder / f"results/logs/train_network/tiny/dfa/seed{seed}.log", "epoch 3/", process
+            )
         send, number = STOPS[how]
         send(process.pid, number)
-        said = process.communicate(timeout=30)[0]  # which waits for every process that holds the pipe
+        said = process.communicate(timeout=30)[
+            0
+        ]  # which waits for every process that holds the pipe
     finally:
         with suppress(ProcessLookupError):  # nothing trains on after a failure
             os.killpg(process.pid, signal.SIGKILL)

@@ -36,7 +36,9 @@ def batch(samples=100):
 
 
 class Centred(nn.Module):
-    """A cross-entropy of centred logits, whose centre and counter follow every batch, and a weight that learns."""
+    """A cross-entropy of centred logits, whose centre and counter follow every batch, and a weight
+    that learns.
+    """
 
     def __init__(self):
         super().__init__()
@@ -89,7 +91,9 @@ def test_the_default_cross_entropy_takes_what_any_loss_function_takes(network, t
     other = diagnose(network, [(x, data[0][1].long() if targets == "of 32 bits" else data[0][1])], None,
                      description=BLOCKS, loss_fn=lambda *given: F.cross_entropy(*given))  # fmt: skip
     assert report.bp_grad_norms == pytest.approx(other.bp_grad_norms, rel=1e-12)
-    assert (report.notes == "") == (targets in ("classes", "of 32 bits"))  # it is known as cross-entropy
+    assert (report.notes == "") == (
+        targets in ("classes", "of 32 bits")
+    )  # it is known as cross-entropy
 
 
 @pytest.mark.parametrize("share", [0.45, 0.7])
@@ -109,7 +113,9 @@ def test_medians_are_over_the_samples_that_the_loss_counts(network, share, mean_
     scale = count / 100 if mean_of == "all" else 1
     expected = [scale * norm for norm in rest.bp_grad_norms]
     assert report.bp_grad_norms == pytest.approx(expected, rel=1e-6) and min(expected) > 0
-    assert bp_grad_norms(network, x, given, loss, description=BLOCKS) == pytest.approx(expected, rel=1e-6)
+    assert bp_grad_norms(network, x, given, loss, description=BLOCKS) == pytest.approx(
+        expected, rel=1e-6
+    )
     assert report.evidence.samples == int(left.sum()) and report.checks.reference.fires is False
     assert report.checks.reference.interval == pytest.approx(
         [scale * end for end in rest.checks.reference.interval], rel=1e-6

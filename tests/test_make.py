@@ -10,7 +10,8 @@ from projects import ROOT
 
 from fa_audit.core.files import exclusive
 
-# As python -m venv and pip: notes the command in `calls`; fails where a file named `fail-WORD` stands.
+# As python -m venv and pip: notes the command in `calls`; fails where a file named `fail-WORD`
+# stands.
 PYTHON = """#!/bin/sh
 case "$*" in
   --version) echo "Python $(cat "$HOME/version")"; exit ;;
@@ -27,7 +28,9 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository as far as the installation reads it, with a space in its path, and the Python beside it."""
+    """A repository as far as the installation reads it, with a space in its path, and the Python
+    beside it.
+    """
     root = tmp_path / "a repository"
     root.mkdir()
     for name in ("Makefile", "constraints.txt", "pyproject.toml"):
@@ -39,7 +42,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 def start(root: Path, *arguments: str) -> subprocess.Popen[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     command = ["make", "--no-print-directory", "-C", str(root), *(arguments or ["bootstrap"])]
     return subprocess.Popen([*command, f"PYTHON={root.parent / 'python'}"], env=clean | {"HOME": str(root.parent)},
                             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
@@ -88,7 +93,9 @@ def test_what_fails_is_one_line_with_the_log_and_begins_again(repository, word):
 def test_an_old_python_is_one_line(repository):
     (repository.parent / "version").write_text("3.10.2")
     done, (line,) = installed(repository)
-    assert done == [] and "not Python 3.11 or newer" in line and "make PYTHON=python3.12 demo" in line
+    assert (
+        done == [] and "not Python 3.11 or newer" in line and "make PYTHON=python3.12 demo" in line
+    )
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")

@@ -1,4 +1,6 @@
-"""Every architecture, method and option of configs/ci.yaml, trained for two epochs on digits and audited."""
+"""Every architecture, method and option of configs/ci.yaml, trained for two epochs on digits and
+audited.
+"""
 
 import pandas as pd
 import pytest
@@ -32,7 +34,10 @@ RUNS = {
 def finished(tmp_path_factory):
     folder = copy_sources(tmp_path_factory.mktemp("matrix") / "project")
     # One architecture at a time: whenever a job ends, Snakemake weighs all those that could start.
-    for target in [*(f"results/tidy/{architecture}/runs.csv" for architecture in ARCHITECTURES), "all"]:
+    for target in [
+        *(f"results/tidy/{architecture}/runs.csv" for architecture in ARCHITECTURES),
+        "all",
+    ]:
         done = snakemake(folder, target, "--cores", "2", config="configs/ci.yaml")
         assert done.returncode == 0, done.stdout[-5000:]
     return folder
@@ -40,7 +45,9 @@ def finished(tmp_path_factory):
 
 def test_the_configuration_asks_for_the_whole_matrix():
     config = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
-    assert {(s["architecture"]["name"], run) for s in config["settings"].values() for run in s["runs"]} == RUNS
+    assert {
+        (s["architecture"]["name"], run) for s in config["settings"].values() for run in s["runs"]
+    } == RUNS
 
 
 @pytest.mark.matrix
@@ -49,9 +56,15 @@ def test_everything_was_trained_and_audited_with_finite_evidence(finished):
     assert {(key.setting, key.run) for key in found} == RUNS
     for key, audit in found.items():
         check_evidence(audit)
-        assert len(audit["credit"]) == (0 if "shallow" in key.run else 2) and "non-finite" not in audit["flags"], key
+        assert (
+            len(audit["credit"]) == (0 if "shallow" in key.run else 2)
+            and "non-finite" not in audit["flags"]
+        ), key
         if audit["spec"]["method"] == "bp":
-            assert all(block["cosine_at_output"]["value"] == pytest.approx(1, abs=1e-9) for block in audit["credit"])
+            assert all(
+                block["cosine_at_output"]["value"] == pytest.approx(1, abs=1e-9)
+                for block in audit["credit"]
+            )
 
 
 @pytest.mark.matrix
@@ -59,6 +72,8 @@ def test_the_tables_have_every_run_and_nothing_is_left_to_do(finished):
     runs = pd.read_csv(finished / "results/tidy/runs.csv")
     assert set(zip(runs["setting"], runs["run"])) == RUNS
     for architecture in ARCHITECTURES:
-        rows = (finished / f"results/tables/{architecture}.md").read_text().count("\n|") - 2  # the head
+        rows = (finished / f"results/tables/{architecture}.md").read_text().count(
+            "\n|"
+        ) - 2  # the head
         assert rows == sum(architecture == name for name, _ in RUNS)
     assert planned(finished, config="configs/ci.yaml") == {}

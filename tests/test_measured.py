@@ -19,10 +19,18 @@ DATA = Path(os.environ.get("FA_AUDIT_CIFAR", ROOT / "data"))
 ABSOLUTE = {"cosine": 0.005, "test_accuracy": 0.005}  # tolerances; of all other columns it is 1 %
 
 
-@pytest.mark.skipif(not (DATA / "cifar-10-batches-py").is_dir(), reason="no CIFAR-10 in data/ or FA_AUDIT_CIFAR")
+@pytest.mark.skipif(
+    not (DATA / "cifar-10-batches-py").is_dir(), reason="no CIFAR-10 in data/ or FA_AUDIT_CIFAR"
+)
 def test_the_first_epoch_of_a_run_is_the_one_that_was_measured():
-    """Bit for bit on the machine that measured it; other instruction sets of its processor differ by 6e-6."""
-    spec = read_grid(yaml.safe_load((ROOT / "config.yaml").read_text())).setting("main_audit").spec("dfa", 123)
+    """Bit for bit on the machine that measured it; other instruction sets of its processor differ
+    by 6e-6.
+    """
+    spec = (
+        read_grid(yaml.safe_load((ROOT / "config.yaml").read_text()))
+        .setting("main_audit")
+        .spec("dfa", 123)
+    )
     found = pd.DataFrame(train(replace(spec, snapshot=1), cifar10(DATA)).history)
     rows = read_table(ROOT / "reference/measured/main_audit/trajectories.csv")
     measured = rows[(rows["run"] == "dfa") & (rows["seed"] == 123) & (rows["epoch"] == 1)]
@@ -30,4 +38,6 @@ def test_the_first_epoch_of_a_run_is_the_one_that_was_measured():
         if name not in measured:
             continue  # recorded since
         near = {"abs": ABSOLUTE[name]} if name in ABSOLUTE else {"rel": 0.01}
-        assert found[name].astype(float).tolist() == pytest.approx(measured[name].tolist(), nan_ok=True, **near), name
+        assert found[name].astype(float).tolist() == pytest.approx(
+            measured[name].tolist(), nan_ok=True, **near
+        ), name

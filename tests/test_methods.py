@@ -53,14 +53,18 @@ def back_through(function, h, slope):
 
 @torch.no_grad()
 def hand_credits(learner, x, labels):
-    """Bottom to top: every W on the way back replaced, activation slopes taken at what W itself computes."""
+    """Bottom to top: every W on the way back replaced, activation slopes taken at what W itself
+    computes.
+    """
     network, h, inner = learner.network, [learner.network.embed(x)], []
     for block in network.blocks:
         inner.append(block.norm(h[-1]) @ block.inner.weight.T + block.inner.bias)
         f = F.gelu(inner[-1]) @ block.outer.weight.T + block.outer.bias
         h.append(h[-1] + f if network.skip == "outside" else f)
     error = network.head(h[-1]).softmax(dim=1) - F.one_hot(labels, CLASSES)
-    credits = [back_through(network.head.norm, h[-1], error @ network.head.linear.weight) / len(labels)]
+    credits = [
+        back_through(network.head.norm, h[-1], error @ network.head.linear.weight) / len(labels)
+    ]
     for layer, block in reversed(list(enumerate(network.blocks))):
         down = back_through(F.gelu, inner[layer], credits[0] @ feedback_of(learner, layer, "outer"))
         down = back_through(block.norm, h[layer], down @ feedback_of(learner, layer, "inner"))
@@ -92,7 +96,9 @@ def test_random_magnitudes_are_half_normal_with_variance_of_one_over_fan_in(make
 def test_layerwise_feedback_alignment_draws_normal_partners_once_and_keeps_them(make_spec, batch):
     drawn = build(make_spec("fa_layerwise", width=200, depth=1), SHAPE, CLASSES).state
     for partner in drawn.buffers():
-        assert partner.mean().abs() < 0.001 and partner.std().item() == pytest.approx(200**-0.5, rel=0.02)
+        assert partner.mean().abs() < 0.001 and partner.std().item() == pytest.approx(
+            200**-0.5, rel=0.02
+        )
     learner = learner_of("fa_layerwise")
     before = [b.clone() for b in learner.state.buffers()]
     take_steps(learner, 3)
@@ -101,20 +107,27 @@ def test_layerwise_feedback_alignment_draws_normal_partners_once_and_keeps_them(
 
 def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
     learner, fixed = learner_of("brsf"), learner_of("frsf")
-    frozen, randomness = [b.clone() for b in fixed.state.buffers()], torch.Generator().manual_seed(4)
+    frozen, randomness = (
+        [b.clone() for b in fixed.state.buffers()],
+        torch.Generator().manual_seed(4),
+    )
     drawn = [[b.clone() for b in learner.state.buffers()]]
     for _ in range(3):
         learn(learner, *batch, randomness)
         learn(fixed, *batch, randomness)
         drawn.append([b.clone() for b in learner.state.buffers()])
-    assert all(not (a == b).any() for old, new in pairwise(drawn) for a, b in zip(old, new, strict=True))
+    assert all(
+        not (a == b).any() for old, new in pairwise(drawn) for a, b in zip(old, new, strict=True)
+    )
     assert all(map(torch.equal, fixed.state.buffers(), frozen))
 
 
 def partners(learner):
     """``(name, W, B)`` of every weight of the blocks."""
     named = [(n, p) for n, p in learner.network.blocks.named_parameters() if p.dim() > 1]
-    return [(n, w.detach(), learner.state.get_parameter(n.replace(".", "_")).detach()) for n, w in named]
+    return [
+        (n, w.detach(), learner.state.get_parameter(n.replace(".", "_")).detach()) for n, w in named
+    ]
 
 
 def take_steps(learner, count):
@@ -125,13 +138,17 @@ def take_steps(learner, count):
         optimiser.step()
 
 
-@pytest.mark.parametrize("steps, lr, decay, penalty", [(1, 0.01, 0.1, 0), (25, 3e-3, 0.5, 0.1), (150, 0.05, 2.0, 0)])
+@pytest.mark.parametrize(
+    "steps, lr, decay, penalty", [(1, 0.01, 0.1, 0), (25, 3e-3, 0.5, 0.1), (150, 0.05, 2.0, 0)]
+)
 def test_forward_and_feedback_weights_converge_by_the_decay_alone(steps, lr, decay, penalty):
     learner = learner_of("kolen_pollack", lr=lr, weight_decay=decay, penalty=penalty)
     before = [(w.clone(), b.clone()) for _, w, b in partners(learner)]
     take_steps(learner, steps)
     for (_, w, b), (old_w, old_b) in zip(partners(learner), before, strict=True):
-        torch.testing.assert_close(w - b, (1 - lr * decay) ** steps * (old_w - old_b), rtol=0, atol=1e-13)
+        torch.testing.assert_close(
+            w - b, (1 - lr * decay) ** steps * (old_w - old_b), rtol=0, atol=1e-13
+        )
         assert (w - old_w).abs().max() > 1e-3
         assert steps < 150 or (w - b).abs().max() < 1e-6
 
@@ -146,10 +163,15 @@ def test_frozen_blocks_keep_forward_and_feedback_weights():
 
 def test_drtp_projects_the_label_through_each_block_s_matrix(batch):
     learner = learner_of("drtp")
-    b, credits = [learner.state.get_buffer(f"B{layer}") for layer in range(3)], credits_of(learner, *batch)
+    b, credits = (
+        [learner.state.get_buffer(f"B{layer}") for layer in range(3)],
+        credits_of(learner, *batch),
+    )
     for row, label in enumerate(batch[1]):
         hand = [matrix.mean(dim=1) - matrix[:, label] for matrix in (b[0], *b)]
-        torch.testing.assert_close([credit[row] for credit in credits], hand, rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(
+            [credit[row] for credit in credits], hand, rtol=1e-12, atol=1e-15
+        )
 
 
 class Attention(nn.Module):
@@ -168,8 +190,12 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(batch, method):
     learner = rough_learner("resmlp", shape=SHAPE)
     network, transported = learner.network.float(), load_method(method)
     network.blocks[1] = Attention()
-    learner = replace(learner, method=transported, state=transported.init_state(network, torch.Generator()))
-    with pytest.raises(AuditError, match=r"Attention: no linear layer or convolution passes attention\.in_proj"):
+    learner = replace(
+        learner, method=transported, state=transported.init_state(network, torch.Generator())
+    )
+    with pytest.raises(
+        AuditError, match=r"Attention: no linear layer or convolution passes attention\.in_proj"
+    ):
         credits_of(learner, batch[0].float(), batch[1])
 
 

@@ -28,7 +28,12 @@ def numpy_cosine(a, b):
 def test_cosine_ignores_scale(pair, scale, dtype, tolerance):
     a, b = (rows.to(dtype) for rows in pair)
     expected = numpy_cosine(a, b)
-    for one, other in ((a * scale, b), (a, b * scale), (a * scale, b * scale), (a * scale, b / scale)):
+    for one, other in (
+        (a * scale, b),
+        (a, b * scale),
+        (a * scale, b * scale),
+        (a * scale, b / scale),
+    ):
         assert cosine(one, other) == Measured(pytest.approx(expected, abs=tolerance), 9, 9)
     assert cosine(-a * scale, a).value == pytest.approx(-1, abs=tolerance)
 
@@ -38,7 +43,9 @@ def test_cosine_reaches_where_squares_under_and_overflow(pair):
     assert cosine(a * 1e-300, b * 1e300).value == pytest.approx(numpy_cosine(a, b), abs=1e-12)
     rows, valid = unit(torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, -2e-38], [INF, 1.0]]))
     assert valid.tolist() == [True, False, True, False] and rows.dtype == torch.float64
-    torch.testing.assert_close(rows[valid], torch.tensor([[0.6, 0.8], [0.0, -1.0]], dtype=torch.float64))
+    torch.testing.assert_close(
+        rows[valid], torch.tensor([[0.6, 0.8], [0.0, -1.0]], dtype=torch.float64)
+    )
 
 
 def test_cosine_is_a_mean_over_the_samples_that_have_a_direction(pair):
@@ -52,7 +59,12 @@ def test_cosine_is_a_mean_over_the_samples_that_have_a_direction(pair):
         spoilt = torch.full_like(a, bad)
         for one, other in ((pair[0], spoilt), (spoilt, pair[0]), (spoilt, spoilt)):
             measured = cosine(one, other)
-            assert measured.to_dict() == {"value": None, "n": 9, "n_valid": 0, "reason": measured.reason}
+            assert measured.to_dict() == {
+                "value": None,
+                "n": 9,
+                "n_valid": 0,
+                "reason": measured.reason,
+            }
             assert measured.reason
 
 
@@ -69,7 +81,10 @@ def test_clamped_cosine_is_torchs_and_suppresses_what_lies_below_its_floor(pair)
 
 def test_median_norm_is_numpys_lower_median_of_euclidean_norms(pair):
     a, _ = pair
-    for count in (8, 9):  # of an even number torch takes the lower of the two middle ones, as published values do
+    for count in (
+        8,
+        9,
+    ):  # of an even number torch takes the lower of the two middle ones, as published values do
         expected = np.percentile(np.linalg.norm(a[:count].numpy(), axis=1), 50, method="lower")
         assert median_norm(a[:count]) == pytest.approx(expected, rel=1e-14)
     assert median_norm((a * 1e-30).float()) == pytest.approx(expected * 1e-30, rel=1e-6)
@@ -81,10 +96,18 @@ def test_mean_pairwise_cosine_closed_forms():
     e1, e2 = torch.eye(2, dtype=torch.float64)
     third = 2 * torch.pi / 3 * torch.arange(3, dtype=torch.float64)
     star = list(torch.stack([third.cos(), third.sin()], dim=1))
-    cases = {1.0: [e1, 3 * e1, 1e-30 * e1], 0.0: [e1, e2], -1.0: [e1, -e1], -0.5: star, 1 / 3: [e1, e1, e2]}
+    cases = {
+        1.0: [e1, 3 * e1, 1e-30 * e1],
+        0.0: [e1, e2],
+        -1.0: [e1, -e1],
+        -0.5: star,
+        1 / 3: [e1, e1, e2],
+    }
     for expected, directions in cases.items():
         measured = mean_pairwise_cosine(directions)
-        assert measured == Measured(pytest.approx(expected, abs=1e-15), len(directions), len(directions))
+        assert measured == Measured(
+            pytest.approx(expected, abs=1e-15), len(directions), len(directions)
+        )
 
 
 def test_mean_pairwise_cosine_needs_two_directions():
@@ -96,5 +119,9 @@ def test_mean_pairwise_cosine_needs_two_directions():
 
 
 def test_growth_is_the_ratio_of_neighbours():
-    assert [growth(norms) for norms in ([1.0, 2.0, 1.0], [0.0, 2.0], [5.0])] == [[2.0, 0.5], [INF], []]
+    assert [growth(norms) for norms in ([1.0, 2.0, 1.0], [0.0, 2.0], [5.0])] == [
+        [2.0, 0.5],
+        [INF],
+        [],
+    ]
     assert np.isnan(growth([NAN, 1.0, 1.0])[0])

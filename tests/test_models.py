@@ -29,13 +29,19 @@ def small(classes, width=4):
 
 
 def without_deterministic_kernel(classes):
-    """A model at whose backward pass torch refuses, as at the one of AdaptiveAvgPool2d((7, 7)) on a GPU."""
+    """A model at whose backward pass torch refuses, as at the one of AdaptiveAvgPool2d((7, 7)) on a
+    GPU.
+    """
 
     def refuse(gradient):
-        raise RuntimeError("some_backward_cuda does not have a deterministic implementation, but you set more")
+        raise RuntimeError(
+            "some_backward_cuda does not have a deterministic implementation, but you set more"
+        )
 
     model = small(classes)
-    model[0].register_forward_hook(lambda module, inputs, h: (h.requires_grad and h.register_hook(refuse), None)[1])
+    model[0].register_forward_hook(
+        lambda module, inputs, h: (h.requires_grad and h.register_hook(refuse), None)[1]
+    )
     return model
 
 
@@ -48,7 +54,9 @@ def entry(**changes):
 
 
 def audited(dataset, **changes):
-    return audit_model("mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", DiagnosticThresholds())
+    return audit_model(
+        "mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", DiagnosticThresholds()
+    )
 
 
 def test_an_entry_has_every_key_with_its_default():
@@ -70,7 +78,9 @@ def test_random_weights_are_those_of_the_seed_and_leave_the_global_stream_alone(
     before = torch.get_rng_state()
     one, same, other = (build_model(entry(seed=seed)).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(one[key], same[key]) for key in one) and not torch.equal(one["0.weight"], other["0.weight"])
+    assert all(torch.equal(one[key], same[key]) for key in one) and not torch.equal(
+        one["0.weight"], other["0.weight"]
+    )
     torch.manual_seed(1)
     assert torch.equal(small(3)[0].weight, one["0.weight"])
     torch.set_rng_state(before)
@@ -88,11 +98,16 @@ def test_weights_come_from_a_file(tmp_path):
     [
         ({"5.bias": None}, "w.safetensors: missing: 5.bias. Expected the state dict of Sequential"),
         ({"5.bias": torch.zeros(4)}, "w.safetensors: of another shape: 5.bias (4,), not (3,)."),
-        ({f"x{n}": torch.zeros(1) for n in range(9)}, "w.safetensors: not the model's: x0, x1, x2 and 6 more."),
+        (
+            {f"x{n}": torch.zeros(1) for n in range(9)},
+            "w.safetensors: not the model's: x0, x1, x2 and 6 more.",
+        ),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path, change, words):
-    tensors = {key: value for key, value in (small(3).state_dict() | change).items() if value is not None}
+    tensors = {
+        key: value for key, value in (small(3).state_dict() | change).items() if value is not None
+    }
     save_file(tensors, tmp_path / "w.safetensors")
     torch.save(tensors, tmp_path / "w.pt")
     for name, message in (("w.safetensors", words), ("w.pt", "w.pt: no safetensors file")):
@@ -104,10 +119,19 @@ def test_weights_that_do_not_fit(tmp_path, change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "nowhere:small"}, "model: no file of the module 'nowhere' in the working folder"),
+        (
+            {"model": "nowhere:small"},
+            "model: no file of the module 'nowhere' in the working folder",
+        ),
         ({"model": "test_models:smal"}, "unknown model of test_models 'smal'"),
-        ({"arguments": {"clases": 3}}, "test_models:small with arguments {'clases': 3} failed: TypeError"),
-        ({"model": "test_models:no_model", "arguments": {}}, "returned str; expected a torch.nn.Module"),
+        (
+            {"arguments": {"clases": 3}},
+            "test_models:small with arguments {'clases': 3} failed: TypeError",
+        ),
+        (
+            {"model": "test_models:no_model", "arguments": {}},
+            "returned str; expected a torch.nn.Module",
+        ),
     ],
 )
 def test_what_makes_no_model(change, words):
@@ -125,7 +149,9 @@ def test_images_are_brought_to_the_model_s_shape():
     torch.testing.assert_close(fitted(ramp, (1, 4, 8))[0, 0, 0, 1:7], torch.arange(0.25, 3, 0.5))
     edge = torch.zeros(1, 1, 8, 8).index_fill(3, torch.tensor([0]), 1.0)
     assert (fitted(edge, (1, 8, 2))[..., 0] > 0).all()  # a smaller image sees every pixel
-    with pytest.raises(AuditError, match=r"found \[1, 4, 4\] for images of 3 channels; expected 3 channels"):
+    with pytest.raises(
+        AuditError, match=r"found \[1, 4, 4\] for images of 3 channels; expected 3 channels"
+    ):
         fitted(rgb, (1, 4, 4))
 
 

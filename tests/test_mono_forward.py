@@ -1,4 +1,6 @@
-"""Mono-Forward in float64: the closed form of its credits, and the authors' algorithm on their own network."""
+"""Mono-Forward in float64: the closed form of its credits, and the authors' algorithm on their own
+network.
+"""
 
 import math
 
@@ -24,7 +26,9 @@ class Chain(Network):
         super().__init__()
         self.width, self.classes, self.image_shape = WIDTH, CLASSES, SHAPE
         self.embed = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(SHAPE), WIDTH), nn.ReLU())
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(DEPTH))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(DEPTH)
+        )
         self.head = nn.Linear(WIDTH, CLASSES)
 
 
@@ -35,13 +39,22 @@ def chain_learner(name):
         network = Chain()
         method = load_method(name)
         state = method.init_state(network, torch.Generator().manual_seed(5)).double()
-    return Learner(spec_of("resmlp", name, lr=LR, weight_decay=0.0), SHAPE, network.double(), method, state)
+    return Learner(
+        spec_of("resmlp", name, lr=LR, weight_decay=0.0), SHAPE, network.double(), method, state
+    )
 
 
 def weights_of(learner):
     """Copies that learn of weights and biases: of the layers bottom to top, and of the head."""
-    layers = [learner.network.embed[1], *(block[0] for block in learner.network.blocks), learner.network.head]
-    return [[p.detach().clone().requires_grad_() for p in (layer.weight, layer.bias)] for layer in layers]
+    layers = [
+        learner.network.embed[1],
+        *(block[0] for block in learner.network.blocks),
+        learner.network.head,
+    ]
+    return [
+        [p.detach().clone().requires_grad_() for p in (layer.weight, layer.bias)]
+        for layer in layers
+    ]
 
 
 def stepped(learner, batches):
@@ -84,7 +97,9 @@ def test_three_steps_are_those_of_the_authors_algorithm_on_their_network():
     for x, labels in batches:
         a = x.reshape(len(x), -1)
         for (w, b), m, optimiser in zip(layers, goodness, optimisers, strict=True):
-            a = (a.detach() @ w.T + b).clamp(min=0)  # what the next layer reads, from weights before the update
+            a = (a.detach() @ w.T + b).clamp(
+                min=0
+            )  # what the next layer reads, from weights before the update
             g = a @ m.T
             descend(optimiser, (g.logsumexp(1) - g[torch.arange(len(x)), labels]).mean())
         descend(of_head, F.cross_entropy(a.detach() @ head[0].T + head[1], labels))

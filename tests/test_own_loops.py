@@ -1,4 +1,6 @@
-"""`Monitor` in a loop of one's own: the numbers of `diagnose`, warnings, an end, and a model that is left as it was."""
+"""`Monitor` in a loop of one's own: the numbers of `diagnose`, warnings, an end, and a model that
+is left as it was.
+"""
 
 import io
 import json
@@ -24,7 +26,10 @@ BATCHES = list(zip(X.split(12), Y.split(12)))
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        parts = (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2)) for _ in range(2))
+        parts = (
+            nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2))
+            for _ in range(2)
+        )
         self.embed, self.blocks, self.head = nn.Linear(6, 8), nn.Sequential(*parts), nn.Linear(8, 3)
 
     def forward(self, x):
@@ -46,7 +51,9 @@ def train_one_epoch(model):
 
 def test_every_row_is_what_diagnose_finds_and_the_model_trains_as_without_it():
     alone, model = new(), new()
-    shuffling = DataLoader(TensorDataset(X, Y), 12, shuffle=True)  # the batches are those of the beginning
+    shuffling = DataLoader(
+        TensorDataset(X, Y), 12, shuffle=True
+    )  # the batches are those of the beginning
     torch.manual_seed(4)
     batches = list(shuffling)
     torch.manual_seed(4)
@@ -56,13 +63,27 @@ def test_every_row_is_what_diagnose_finds_and_the_model_trains_as_without_it():
             before = snapshot(model)
             assert monitor.step() is monitor.stopped is False and snapshot(model) == before
         report = diagnose(model, batches, None, description=BLOCKS)
-        loss, outcomes = F.cross_entropy(model.eval()(batches[0][0]), batches[0][1]).item(), report.checks
+        loss, outcomes = (
+            F.cross_entropy(model.eval()(batches[0][0]), batches[0][1]).item(),
+            report.checks,
+        )
         of_epoch = {"loss": loss, "stability": report.cross_batch_stability, "finite": True}
-        of_epoch |= {"D1": outcomes.scale.fires, "D2": outcomes.reference.fires, "c": outcomes.stability.fires}
+        of_epoch |= {
+            "D1": outcomes.scale.fires,
+            "D2": outcomes.reference.fires,
+            "c": outcomes.stability.fires,
+        }
         growths = [layer.growth for layer in report.evidence.layers]
         states = zip(report.residual_norms, report.bp_grad_norms, growths, strict=True)
         expected += [
-            {"epoch": epoch, "layer": layer, "hidden_norm": norm, "grad_norm": gradient, "growth": growth, **of_epoch}
+            {
+                "epoch": epoch,
+                "layer": layer,
+                "hidden_norm": norm,
+                "grad_norm": gradient,
+                "growth": growth,
+                **of_epoch,
+            }
             for layer, (norm, gradient, growth) in enumerate(states)
         ]
         assert monitor.report.to_dict()["checks"] == report.to_dict()["checks"]
@@ -70,7 +91,9 @@ def test_every_row_is_what_diagnose_finds_and_the_model_trains_as_without_it():
             torch.manual_seed(epoch)
             train_one_epoch(each)
     assert monitor.history == expected and len(expected) == 9
-    assert all(torch.equal(p, q) for p, q in zip(alone.state_dict().values(), model.state_dict().values()))
+    assert all(
+        torch.equal(p, q) for p, q in zip(alone.state_dict().values(), model.state_dict().values())
+    )
     assert monitor.metrics["fa_audit/grad_norm_2"] == expected[-1]["grad_norm"]
     assert monitor.metrics["fa_audit/D1"] == 0 and "fa_audit/growth_2" not in monitor.metrics
 
@@ -82,14 +105,21 @@ def test_a_check_that_fires_is_one_warning_with_its_numbers_and_advice():
     (message,) = (str(each.message) for each in found)
     assert found[0].filename == __file__
     growth = max(row["growth"] for row in monitor.history[:2])
-    assert f"epoch 1: D1 / (a) fires: largest growth of the states in one block is {growth:.3g}, above its" in message
+    assert (
+        f"epoch 1: D1 / (a) fires: largest growth of the states in one block is {growth:.3g}, above its"
+        in message
+    )
     assert "1e-06. Retrain with a residual penalty" in message and message.endswith(HEALTHY)
 
 
-@pytest.mark.parametrize(("stop_on", "ends"), [("D1", True), (("D1", "c"), True), (("D1", "D2"), False), ((), False)])
+@pytest.mark.parametrize(
+    ("stop_on", "ends"), [("D1", True), (("D1", "c"), True), (("D1", "D2"), False), ((), False)]
+)
 def test_it_ends_where_all_that_it_stops_on_fires(stop_on, ends):
     limits = DiagnosticThresholds(h_norm_explosion_ratio=1e-6, stability_drift_ceiling=-1)
-    monitor = Monitor(new(), BATCHES, description=BLOCKS, thresholds=limits, stop_on=stop_on, epoch=7)
+    monitor = Monitor(
+        new(), BATCHES, description=BLOCKS, thresholds=limits, stop_on=stop_on, epoch=7
+    )
     assert not monitor.stopped
     with pytest.warns(UserWarning) as found:
         assert monitor.step() is monitor.stopped is ends
@@ -104,7 +134,9 @@ def test_what_is_not_finite_ends_it_where_anything_does(stop_on):
     model.head.weight.data[0, 0] = float("nan")
     with pytest.warns(UserWarning) as found:
         assert monitor.step() is bool(stop_on)
-    assert "epoch 1: A state, gradient or logit of the network is NaN or infinite. Lower" in str(found[0].message)
+    assert "epoch 1: A state, gradient or logit of the network is NaN or infinite. Lower" in str(
+        found[0].message
+    )
     assert monitor.history[-1]["finite"] is False
 
 
@@ -128,7 +160,11 @@ def test_bad_input_is_found_before_any_training(given, words):
 
 def test_what_the_audit_has_against_the_input_is_told_at_the_beginning():
     with pytest.warns(UserWarning, match="fa-audit: The first block reads the data itself"):
-        monitor = Monitor(nn.Sequential(nn.Linear(6, 3)), BATCHES[:1], description=Description("0", "all features"))
+        monitor = Monitor(
+            nn.Sequential(nn.Linear(6, 3)),
+            BATCHES[:1],
+            description=Description("0", "all features"),
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         monitor.step()
@@ -146,7 +182,14 @@ def test_a_resumed_monitor_goes_on_as_the_one_that_was_not_interrupted(tmp_path)
     monitor = Monitor(model, BATCHES[:1], **options)
     with pytest.warns(UserWarning):
         step(model, monitor, 2)
-    torch.save({"model": model.state_dict(), "monitor": monitor.state_dict(), "stream": torch.get_rng_state()}, file)
+    torch.save(
+        {
+            "model": model.state_dict(),
+            "monitor": monitor.state_dict(),
+            "stream": torch.get_rng_state(),
+        },
+        file,
+    )
     step(model, monitor, 1)
 
     file.seek(0)
@@ -162,7 +205,12 @@ def test_a_resumed_monitor_goes_on_as_the_one_that_was_not_interrupted(tmp_path)
     assert resumed.history == monitor.history and resumed.state_dict() == monitor.state_dict()
     assert resumed.metrics == monitor.metrics and resumed.epoch == 3
 
-    for wrong in ({}, 3, found["monitor"] | {"epoch": "2"}, found["monitor"] | {"history": monitor.history[:1]}):
+    for wrong in (
+        {},
+        3,
+        found["monitor"] | {"epoch": "2"},
+        found["monitor"] | {"history": monitor.history[:1]},
+    ):
         with pytest.raises(AuditError, match=r"^state: found"):
             resumed.load_state_dict(wrong)
     assert resumed.history == monitor.history
@@ -177,7 +225,9 @@ def test_a_logger_gets_every_step_as_plain_numbers():
         monitor.step()
     assert [epoch for _, epoch in logged] == [5, 6] and logged[-1][0] == monitor.metrics
     assert all(type(value) is float for numbers, _ in logged for value in numbers.values())
-    assert {"fa_audit/loss", "fa_audit/grad_norm_2", "fa_audit/D1", "fa_audit/c"} <= logged[0][0].keys()
+    assert {"fa_audit/loss", "fa_audit/grad_norm_2", "fa_audit/D1", "fa_audit/c"} <= logged[0][
+        0
+    ].keys()
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -187,7 +237,9 @@ def test_batches_that_are_changed_later_change_no_number(kind):
     batches[0][0].mul_(5)
     batches.clear()
     monitor.step()
-    first, last = ([row | {"epoch": 0} for row in monitor.history if row["epoch"] == epoch] for epoch in (0, 1))
+    first, last = (
+        [row | {"epoch": 0} for row in monitor.history if row["epoch"] == epoch] for epoch in (0, 1)
+    )
     assert first == last
 
 
@@ -196,5 +248,9 @@ def test_batches_that_are_changed_later_change_no_number(kind):
 def test_c_fires_by_the_rule_of_the_audit(batches, ceiling):
     limits = DiagnosticThresholds(stability_drift_ceiling=ceiling)
     monitor = Monitor(new(), batches, description=BLOCKS, thresholds=limits)
-    fired = diagnose(new(), batches, None, description=BLOCKS, thresholds=limits).checks.stability.fires
-    assert monitor.history[-1]["c"] is fired and fired is (ceiling < 0 if batches is BATCHES else None)
+    fired = diagnose(
+        new(), batches, None, description=BLOCKS, thresholds=limits
+    ).checks.stability.fires
+    assert monitor.history[-1]["c"] is fired and fired is (
+        ceiling < 0 if batches is BATCHES else None
+    )

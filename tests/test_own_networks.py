@@ -1,4 +1,6 @@
-"""Networks unlike the paper's: no skips, changing shapes, own losses, own backward passes; and mistaken arguments."""
+"""Networks unlike the paper's: no skips, changing shapes, own losses, own backward passes; and
+mistaken arguments.
+"""
 
 import itertools
 import json
@@ -49,7 +51,11 @@ def linear(a, b, layer=nn.Linear):
 
 def narrowing(layer=nn.Linear):
     widths = (32, 24, 16, 12)
-    return Chain(nn.Linear(20, 32), [linear(a, b, layer) for a, b in itertools.pairwise(widths)], nn.Linear(12, 5))
+    return Chain(
+        nn.Linear(20, 32),
+        [linear(a, b, layer) for a, b in itertools.pairwise(widths)],
+        nn.Linear(12, 5),
+    )
 
 
 class Projected(nn.Module):
@@ -91,13 +97,18 @@ BLOCKS = "layers.*"
 def made(name, targets="labels", seed=0, batches=8):
     torch.manual_seed(seed)
     make, shape, reads = NETWORKS[name]
-    y = {"labels": lambda: torch.randint(5, (32,)), "floats": lambda: torch.randn(32, 5, dtype=F64)}[targets]
+    y = {
+        "labels": lambda: torch.randint(5, (32,)),
+        "floats": lambda: torch.randn(32, 5, dtype=F64),
+    }[targets]
     given = [(torch.randn(32, *shape, dtype=F64), y()) for _ in range(batches)]
     return make().double(), given, Description(BLOCKS, reads)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize(("loss_fn", "targets"), [(F.cross_entropy, "labels"), (F.mse_loss, "floats")])
+@pytest.mark.parametrize(
+    ("loss_fn", "targets"), [(F.cross_entropy, "labels"), (F.mse_loss, "floats")]
+)
 def test_the_exact_gradient_scores_one_and_half_noise_its_own_cosine(name, loss_fn, targets):
     model, batches, description = made(name, targets)
     exact, x = model.credits(loss_fn), batches[0][0]
@@ -105,10 +116,17 @@ def test_the_exact_gradient_scores_one_and_half_noise_its_own_cosine(name, loss_
     for block in report.credit:
         ceiling = block["rho_bp"].value
         assert [block[key].value for key in ("cosine", "scale")] == pytest.approx([1, 1], abs=1e-9)
-        assert ceiling > 0.99 and block["rho"].value == pytest.approx(ceiling, abs=1e-9) and block["nudging"].value < 0
+        assert (
+            ceiling > 0.99
+            and block["rho"].value == pytest.approx(ceiling, abs=1e-9)
+            and block["nudging"].value < 0
+        )
 
     def mixed(model, x, y, states):
-        unit = [a / a.flatten(1).norm(dim=1).view(-1, *[1] * (a.dim() - 1)) for a in exact(model, x, y, states)]
+        unit = [
+            a / a.flatten(1).norm(dim=1).view(-1, *[1] * (a.dim() - 1))
+            for a in exact(model, x, y, states)
+        ]
         return [a + torch.randn(a.shape, dtype=F64, generator=torch.Generator().manual_seed(1)) / a[0].numel() ** 0.5
                 for a in unit]  # fmt: skip
 
@@ -118,8 +136,14 @@ def test_the_exact_gradient_scores_one_and_half_noise_its_own_cosine(name, loss_
         for block in (*model.layers, None):
             states.append(h)
             h = block(h) if block else h
-    read = (lambda a: a.sum(dim=(2, 3))) if description.reads == "spatial mean" else (lambda a: a.flatten(1))
-    pairs = zip(mixed(model, *batches[0], [h.clone() for h in states]), exact(model, *batches[0], states))
+    read = (
+        (lambda a: a.sum(dim=(2, 3)))
+        if description.reads == "spatial mean"
+        else (lambda a: a.flatten(1))
+    )
+    pairs = zip(
+        mixed(model, *batches[0], [h.clone() for h in states]), exact(model, *batches[0], states)
+    )
     expected = [F.cosine_similarity(read(a), read(g), eps=0).mean().item() for a, g in pairs]
     assert [block["cosine"].value for block in report.credit] == pytest.approx(expected, abs=1e-6)
 
@@ -131,7 +155,9 @@ def test_the_published_convention_stands_beside_it_and_is_noise_without_skips():
     model, batches, description = made("narrowing")
     blocks = diagnose(model, batches, None, description=description, credits=model.credits()).credit
     assert all(
-        "changes the shape" in block[f"{name}_at_input"].reason for block in blocks for name in ("rho", "cosine")
+        "changes the shape" in block[f"{name}_at_input"].reason
+        for block in blocks
+        for name in ("rho", "cosine")
     )
 
 
@@ -147,9 +173,19 @@ def test_draws_from_the_global_stream_differ_and_equal_draws_count_once():
     def pair(model, x, y, states, number):
         return [torch.ones_like(h) * (1 + number % 2) - h for h in states[1:]]
 
-    given, stream = {"description": description, "credits": model.credits(), "blocks": ()}, torch.get_rng_state()
-    once, again = (diagnose(model, batches, None, draw=draw, **given).deep["fresh_b_null"] for _ in range(2))
-    assert once == again and once.n == 20 and once.std > 0 and torch.equal(torch.get_rng_state(), stream)
+    given, stream = (
+        {"description": description, "credits": model.credits(), "blocks": ()},
+        torch.get_rng_state(),
+    )
+    once, again = (
+        diagnose(model, batches, None, draw=draw, **given).deep["fresh_b_null"] for _ in range(2)
+    )
+    assert (
+        once == again
+        and once.n == 20
+        and once.std > 0
+        and torch.equal(torch.get_rng_state(), stream)
+    )
     report = diagnose(model, batches, None, draw=constant, **given)
     assert (found := report.deep["fresh_b_null"]).n == 1 and found.std is found.interval is None
     assert report.credit[1]["fresh_b_cosine"].n == 1
@@ -161,7 +197,9 @@ def test_fresh_draws_directions_and_blocks():
 
     def draw(model, x, y, states, number):
         randomness = torch.Generator().manual_seed(number)
-        return [torch.randn(len(x), h.shape[1], dtype=F64, generator=randomness) for h in states[1:]]
+        return [
+            torch.randn(len(x), h.shape[1], dtype=F64, generator=randomness) for h in states[1:]
+        ]
 
     report = diagnose(model, batches, None, description=description, credits=model.credits(), draw=draw, directions=3,
                       blocks=[2])  # fmt: skip
@@ -178,7 +216,10 @@ def test_a_loss_that_is_no_mean_over_samples_has_cosines_and_no_rho():
     model, batches, description = made("square")
     block = diagnose(model, batches, None, description=description, credits=model.credits(spread),
                      loss_fn=spread).credit[0]  # fmt: skip
-    assert block["cosine"].value == pytest.approx(1, abs=1e-9) and "not the mean" in block["rho"].reason
+    assert (
+        block["cosine"].value == pytest.approx(1, abs=1e-9)
+        and "not the mean" in block["rho"].reason
+    )
 
 
 class Feedback(torch.autograd.Function):
@@ -212,7 +253,10 @@ def test_the_bias_of_predictions_is_measured_where_stability_fires():
     assert report.checks.stability.fires and found.gaps == pytest.approx((p - y).tolist(), abs=1e-9)
     assert found.refitted.value < 0.3 < report.cross_batch_stability
     assert "refitted on half of the batches" in report.checks.stability.note and "c" in report.flags
-    assert diagnose(made("square")[0], batches, None, description=description).evidence.frequencies is None
+    assert (
+        diagnose(made("square")[0], batches, None, description=description).evidence.frequencies
+        is None
+    )
 
 
 def test_states_below_the_floor_and_exploding_gradients_are_named_though_d2_is_fine():
@@ -224,7 +268,10 @@ def test_states_below_the_floor_and_exploding_gradients_are_named_though_d2_is_f
     assert report.checks.reference.fires is False and "below the limit at state 0" in said
     with torch.no_grad():
         model.head.weight.mul_(1e8)
-    assert any("explodes at state" in text for text in diagnose(model, batches, None, description=description).warnings)
+    assert any(
+        "explodes at state" in text
+        for text in diagnose(model, batches, None, description=description).warnings
+    )
 
 
 def test_cosines_with_a_gradient_below_the_floor_are_marked():
@@ -265,7 +312,10 @@ def test_accuracies_that_the_batches_contradict_are_named(words, loss_fn):
     ("change", "words"),
     [
         (lambda b: [b[0]] * 8, "more than once"),
-        (lambda b: [(x, torch.full_like(y, i % 5)) for i, (x, y) in enumerate(b)], "one class only"),
+        (
+            lambda b: [(x, torch.full_like(y, i % 5)) for i, (x, y) in enumerate(b)],
+            "one class only",
+        ),
     ],
 )
 def test_batches_that_make_stability_large_by_themselves_are_named(change, words):
@@ -275,9 +325,13 @@ def test_batches_that_make_stability_large_by_themselves_are_named(change, words
 
 
 def test_the_first_layer_of_a_plain_network_is_its_embedding():
-    model = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5))
+    model = nn.Sequential(
+        nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5)
+    )
     batches = [(torch.randn(8, 20), torch.arange(8) % 5)]
-    report = diagnose(model, batches, None, description=Description(("input:0", "0", "2"), "all features"))
+    report = diagnose(
+        model, batches, None, description=Description(("input:0", "0", "2"), "all features")
+    )
     assert any("reads the data itself" in text for text in report.warnings)
 
 
@@ -305,7 +359,9 @@ class Output(NamedTuple):
 
 
 class Named(nn.Module):
-    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do, or a mapping."""
+    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do, or
+    a mapping.
+    """
 
     def __init__(self, model, answer):
         super().__init__()
@@ -344,10 +400,16 @@ def test_wrappers_mappings_outputs_with_logits_and_states_in_tuples_change_nothi
     mappings = [{"pixels": x, "mask": ones, "labels": y} for x, y in batches]
     inner = Description("inner.layers.*", "all features")
     named = diagnose(Named(model, Output), mappings, 0.2, description=inner)
-    entry = diagnose(Named(model, lambda z: {"loss": None, "logits": z}), mappings, 0.2, description=inner)
+    entry = diagnose(
+        Named(model, lambda z: {"loss": None, "logits": z}), mappings, 0.2, description=inner
+    )
     parallel = diagnose(nn.DataParallel(model), batches, 0.2, description=description)
-    compiled = diagnose(torch.compile(model, backend="eager"), batches, 0.2, description=description)
-    tuples = diagnose(in_tuples(model), batches, 0.2, description=Description("layers.*.0", "all features"))
+    compiled = diagnose(
+        torch.compile(model, backend="eager"), batches, 0.2, description=description
+    )
+    tuples = diagnose(
+        in_tuples(model), batches, 0.2, description=Description("layers.*.0", "all features")
+    )
     for report in (named, entry, parallel, compiled, tuples):
         assert report.bp_grad_norms == pytest.approx(own.bp_grad_norms, rel=1e-12)
         assert report.cross_batch_stability == pytest.approx(own.cross_batch_stability, rel=1e-9)
@@ -364,7 +426,12 @@ class Checkpointed(Chain):
 def test_activation_checkpointing_is_refused_by_its_name():
     model, batches, description = made("square")
     with pytest.raises(AuditError, match="activation checkpointing"):
-        diagnose(Checkpointed(model.embed, model.layers, model.head), batches, 0.2, description=description)
+        diagnose(
+            Checkpointed(model.embed, model.layers, model.head),
+            batches,
+            0.2,
+            description=description,
+        )
 
 
 def test_the_record_says_what_the_audit_was_made_with():
@@ -391,13 +458,40 @@ def draw(model, x, y, states, number):
 """
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    command = ["audit", "mine:make_model", "--accuracy", "0.2", "--test-samples", "500", "--frozen", "0.1", "--data"]
-    assert main([*command, "mine:batches", "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
+    command = [
+        "audit",
+        "mine:make_model",
+        "--accuracy",
+        "0.2",
+        "--test-samples",
+        "500",
+        "--frozen",
+        "0.1",
+        "--data",
+    ]
+    assert (
+        main(
+            [
+                *command,
+                "mine:batches",
+                "--credits",
+                "mine:credits",
+                "--draw",
+                "mine:draw",
+                "--format",
+                "json",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr()
     audit = json.loads(printed.out)
     assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 2)
     assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20 and audit["checks"]["depth"]["interval"]
-    assert 'Description(("0", "2", "4"), "all features")' in printed.err and audit["model"] == "mine:make_model"
+    assert (
+        'Description(("0", "2", "4"), "all features")' in printed.err
+        and audit["model"] == "mine:make_model"
+    )
     for words, said in {
         ("mine:make_model",): "expected my_file:batches",
         ("mine:make_model", "--data", "mine:credits"): "--data: mine:credits: TypeError",
@@ -457,11 +551,20 @@ def trained(run, network="pyramid:Pyramid"):
 @pytest.mark.parametrize("run", ["bp", "fa", "dfa", "drtp", "usf", "ep"])
 def test_blocks_of_changing_width_are_trained_and_audited(pyramid, capsys, run):
     assert trained(run) == 0
-    options = ["--data", "digits.safetensors", "--architecture", "pyramid:Pyramid", "--format", "json"]
+    options = [
+        "--data",
+        "digits.safetensors",
+        "--architecture",
+        "pyramid:Pyramid",
+        "--format",
+        "json",
+    ]
     capsys.readouterr()
     assert main(["audit", f"{run}.safetensors", *options]) == 0
     audit = json.loads(capsys.readouterr().out)
-    assert [block["rho_bp"]["value"] for block in audit["credit"]] == pytest.approx([1, 1, 1], abs=1e-3)
+    assert [block["rho_bp"]["value"] for block in audit["credit"]] == pytest.approx(
+        [1, 1, 1], abs=1e-3
+    )
     assert all(block["cosine_at_input"]["reason"] for block in audit["credit"])
     cosines = [block["cosine"]["value"] for block in audit["credit"]]
     assert cosines == pytest.approx([1, 1, 1]) if run == "bp" else cosines[0] < 0.999

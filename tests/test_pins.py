@@ -11,7 +11,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def by_name(lines: list[str]) -> dict[str, Requirement]:
-    requirements = [Requirement(line) for line in lines if not line.startswith("fa-audit[")]  # its own extras
+    requirements = [
+        Requirement(line) for line in lines if not line.startswith("fa-audit[")
+    ]  # its own extras
     named = {canonicalize_name(requirement.name): requirement for requirement in requirements}
     assert len(named) == len(requirements), "a package is named twice"
     return named
@@ -40,11 +42,14 @@ def test_constraints_are_exact_and_cover_the_direct_dependencies() -> None:
     pins = constraints()
     assert all(map(pinned, pins.values()))
     direct = by_name(
-        PROJECT["dependencies"] + [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+        PROJECT["dependencies"]
+        + [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
     )
     assert direct.keys() <= pins.keys()
     for name, requirement in direct.items():
-        assert requirement.specifier.contains(pinned(pins[name])), f"{pins[name]} against {requirement}"
+        assert requirement.specifier.contains(pinned(pins[name])), (
+            f"{pins[name]} against {requirement}"
+        )
 
 
 def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> None:
@@ -52,7 +57,8 @@ def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> N
     extras = ("workflow", "datasets", "plots", "report")
     used = [line for name in extras for line in PROJECT["optional-dependencies"][name]]
     assert (
-        used[0] == "fa-audit[datasets,plots,report]" and conda.keys() == by_name(PROJECT["dependencies"] + used).keys()
+        used[0] == "fa-audit[datasets,plots,report]"
+        and conda.keys() == by_name(PROJECT["dependencies"] + used).keys()
     )
     assert "pygments" in conda  # which `snakemake --report` imports and Snakemake does not ask for
     for name, requirement in conda.items():

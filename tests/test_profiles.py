@@ -17,9 +17,13 @@ def profile(name):
     return yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text())
 
 
-@pytest.mark.parametrize(("name", "other"), [("slurm", ("cores", "resources", "logger")), ("gpu", ("resources",))])
+@pytest.mark.parametrize(
+    ("name", "other"), [("slurm", ("cores", "resources", "logger")), ("gpu", ("resources",))]
+)
 def test_other_profiles_repeat_what_default_says_of_staleness_and_failures(name, other):
-    """A workflow profile replaces profiles/default: nothing is merged. Slurm's executor needs Snakemake's logger."""
+    """A workflow profile replaces profiles/default: nothing is merged. Slurm's executor needs
+    Snakemake's logger.
+    """
     here = {key: value for key, value in profile("default").items() if key not in other}
     assert {key: profile(name).get(key) for key in here} == here
 
@@ -31,17 +35,29 @@ def test_scripts_in_conda_environments_find_the_library_by_the_path_that_the_sna
 def test_what_the_slurm_profile_offers_in_comments_is_yaml_and_about_its_rules():
     blocks = re.findall(r"^# [\w-]+:\n(?:#   .+\n)+", SLURM.read_text(), flags=re.MULTILINE)
     offered = [yaml.safe_load(re.sub("^# ", "", block, flags=re.MULTILINE)) for block in blocks]
-    assert [list(entry) for entry in offered] == [["default-resources"], ["set-resources"], ["set-resources"]]
+    assert [list(entry) for entry in offered] == [
+        ["default-resources"],
+        ["set-resources"],
+        ["set-resources"],
+    ]
     rules = "".join(path.read_text() for path in (ROOT / "rules").rglob("*.smk"))
-    computing = set(re.findall(r"^rule (\w+):\n(?:(?!^rule ).*\n)*?        gpu=gpus,", rules, flags=re.MULTILINE))
+    computing = set(
+        re.findall(
+            r"^rule (\w+):\n(?:(?!^rule ).*\n)*?        gpu=gpus,", rules, flags=re.MULTILINE
+        )
+    )
     assert [set(entry["set-resources"]) for entry in offered[1:]] == [computing] * 2
 
 
 def test_where_slurm_cannot_be_installed_one_line_says_why():
     call = [sys.executable, str(ROOT / "tools/debian_packages.py"), "slurm"]
-    done = subprocess.run(call, env={"PATH": "/nowhere"}, capture_output=True, text=True)  # no sbatch, no apt-get
+    done = subprocess.run(
+        call, env={"PATH": "/nowhere"}, capture_output=True, text=True
+    )  # no sbatch, no apt-get
     assert done.returncode == 77 and not done.stderr
-    assert re.fullmatch(r"fa-audit: test-slurm skipped: .*sbatch.* not found .*, and .+\n", done.stdout)
+    assert re.fullmatch(
+        r"fa-audit: test-slurm skipped: .*sbatch.* not found .*, and .+\n", done.stdout
+    )
 
 
 METHOD = """from typing import ClassVar
@@ -54,7 +70,12 @@ class Mine(DFA):
     memory_mb: ClassVar[int] = 500
 """
 RUN = "my_method:Mine"
-NETWORK = {"dataset": "cifar10", "architecture": {"name": "small_resnet"}, "seeds": [1], "runs": [RUN]}
+NETWORK = {
+    "dataset": "cifar10",
+    "architecture": {"name": "small_resnet"},
+    "seeds": [1],
+    "runs": [RUN],
+}
 SETTINGS = {  # their names say where the network was measured, with backpropagation
     "both": NETWORK | {"epochs": 100},
     "cpu": NETWORK | {"epochs": 100, "batch_size": 64},
@@ -62,8 +83,15 @@ SETTINGS = {  # their names say where the network was measured, with backpropaga
     "long": NETWORK | {"epochs": 1000, "batch_size": 64},
 }
 NO_GPU = ("train_network:gpu=0", "audit_network:gpu=0")
-ON_GPU, ON_CPU = ((77, 4250), (13, 5250)), ((410, 4250), (30, 5250))  # minutes and memory of a training, of an audit
-ELSEWHERE = {"cpu": ON_CPU, "nowhere": ((410, 2500), (10, 3500)), "long": ((1320, 4250), (30, 5250))}
+ON_GPU, ON_CPU = (
+    ((77, 4250), (13, 5250)),
+    ((410, 4250), (30, 5250)),
+)  # minutes and memory of a training, of an audit
+ELSEWHERE = {
+    "cpu": ON_CPU,
+    "nowhere": ((410, 2500), (10, 3500)),
+    "long": ((1320, 4250), (30, 5250)),
+}
 ASKED = [  # options, and what is asked for by setting
     ((), {"both": ON_GPU} | ELSEWHERE),
     ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), {"both": ON_GPU}),
@@ -73,7 +101,10 @@ ASKED = [  # options, and what is asked for by setting
 
 def costs_of_backpropagation():
     """An epoch takes a minute on the CPU, ten seconds on a GPU, an audit ten times as long."""
-    network = NETWORK | {"architecture": "small_resnet", "architecture_options": {"width": 64, "depth": 4}}
+    network = NETWORK | {
+        "architecture": "small_resnet",
+        "architecture_options": {"width": 64, "depth": 4},
+    }
     step = network | {"method": "bp", "frozen_blocks": 0, "shallow": False, "machine": "mine"}
     slow = {"seconds_per_epoch": 60, "seconds_per_audit": 600, "memory_mb": 3000}
     fast = {"seconds_per_epoch": 10, "seconds_per_audit": 100}
@@ -84,7 +115,9 @@ def costs_of_backpropagation():
 
 
 @pytest.mark.slow
-def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device_and_never_for_days(tmp_path):
+def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device_and_never_for_days(
+    tmp_path,
+):
     write_config(copy_sources(tmp_path), {"settings": SETTINGS})
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps(costs_of_backpropagation()))
     (tmp_path / "my_method.py").write_text(METHOD)
@@ -92,11 +125,20 @@ def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device
     calls = []
     for options, settings in ASKED:
         targets = [f"results/audits/{name}/{RUN}/seed1.json" for name in settings]
-        calls.append((command("-n", *targets, *cluster, *(["--set-resources", *options] if options else []))[3:], {}))
+        calls.append(
+            (
+                command(
+                    "-n", *targets, *cluster, *(["--set-resources", *options] if options else [])
+                )[3:],
+                {},
+            )
+        )
     for outcome, (_, settings) in zip(snakemake_calls(tmp_path, calls), ASKED, strict=True):
         for setting, expected in settings.items():
             for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
                 run = rf" .*wildcards: setting={setting}, run={RUN}, .*\n"
                 job = rf"rule {rule}:\n(?: .*\n)*?{run}(?: .*\n)*? .*resources: (.*)"
                 (resources,) = re.findall(job, outcome.said)
-                assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources
+                assert f"mem_mb={memory}," in resources and re.search(
+                    rf"runtime={minutes}\b", resources
+                ), resources

@@ -1,4 +1,6 @@
-"""Progress on standard error: one line of a terminal, with the time left; a line every ten seconds of a log."""
+"""Progress on standard error: one line of a terminal, with the time left; a line every ten seconds
+of a log.
+"""
 
 import io
 import sys
@@ -27,7 +29,9 @@ def written(monkeypatch):
         monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
         monkeypatch.setattr(sys, "stderr", stream := Stream(terminal))
         work = following(iter(range(items)), "batch", items)
-        assert [now.__setitem__(0, now[0] + seconds) for item in work if item != leave] == [None] * items
+        assert [now.__setitem__(0, now[0] + seconds) for item in work if item != leave] == [
+            None
+        ] * items
         return stream.getvalue()
 
     return run

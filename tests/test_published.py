@@ -10,13 +10,32 @@ from fa_audit.experiments.read_grid import read_grid
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())
 COMMON = {"setting": "tiny", "n": 3, "source": "a paper"}
-VALUE = COMMON | {"quantity": "accuracy", "run": "bp", "kind": "value", "value": 0.6, "deviation": 0.01}
+VALUE = COMMON | {
+    "quantity": "accuracy",
+    "run": "bp",
+    "kind": "value",
+    "value": 0.6,
+    "deviation": 0.01,
+}
 VALUE |= {"tolerance": 0.02, "values": {42: 0.61, 123: 0.59}, "minus": "bp+frozen"}
-MAGNITUDE = COMMON | {"quantity": "grad_norm", "run": "dfa", "layer": 2, "kind": "magnitude", "value": 1e-9}
+MAGNITUDE = COMMON | {
+    "quantity": "grad_norm",
+    "run": "dfa",
+    "layer": 2,
+    "kind": "magnitude",
+    "value": 1e-9,
+}
 MAGNITUDE |= {"deviation": None, "seeds": [42], "claim": "tiny_gradients"}
 VERDICT = COMMON | {"quantity": "scale_flag", "run": "dfa", "kind": "verdict", "value": True}
 ORDER = COMMON | {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"}
-BOUND = COMMON | {"quantity": "epoch_growth", "run": "dfa", "epoch": 2, "layer": 1, "kind": "bound", "above": 0.1}
+BOUND = COMMON | {
+    "quantity": "epoch_growth",
+    "run": "dfa",
+    "epoch": 2,
+    "layer": 1,
+    "kind": "bound",
+    "above": 0.1,
+}
 FILE = {
     "claims": {"tiny_gradients": "Gradients are tiny"},
     "scripts": {"new": {}, "old": {"clip_groups": 1.0}},
@@ -39,38 +58,67 @@ def test_every_published_number_belongs_to_a_run_of_the_paper_s_grid_and_to_none
     grid = shipped("config.yaml")
     ours = {identity(grid.spec(key).to_dict(), key.seed) for key in published.run_keys_in(grid)}
     assert {identity(published.spec(key), key.seed) for key in published.run_keys()} <= ours
-    assert all(published.run_keys_in(shipped(f"configs/{name}.yaml")) == [] for name in ("ci", "demo"))
+    assert all(
+        published.run_keys_in(shipped(f"configs/{name}.yaml")) == [] for name in ("ci", "demo")
+    )
 
 
 def test_audits_to_compare_with_have_the_run_the_seed_and_the_specification_of_an_entry():
     published = read_published(FILE)
     expected = [("tiny", run, seed) for run in ("bp", "dfa") for seed in (42, 123)]
     assert sorted(published.run_keys_in(grid_of())) == sorted(expected)
-    assert sorted(published.run_keys_in(grid_of(clip_groups=1.0))) == sorted(expected)  # of the other script
-    assert published.run_keys_in(grid_of(runs=["dfa"])) == [("tiny", "dfa", 42), ("tiny", "dfa", 123)]
+    assert sorted(published.run_keys_in(grid_of(clip_groups=1.0))) == sorted(
+        expected
+    )  # of the other script
+    assert published.run_keys_in(grid_of(runs=["dfa"])) == [
+        ("tiny", "dfa", 42),
+        ("tiny", "dfa", 123),
+    ]
     other_name = {"settings": {"other": EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}}}
     assert published.run_keys_in(read_grid(other_name)) == [("other", "dfa", 42)]
-    assert ("tiny", "bp+frozen", 42) in published.run_keys_in(grid_of(runs=["bp", "bp+frozen"]))  # subtracted
-    for change in ({"epochs": 3}, {"dataset": "cifar10"}, {"architecture": EXPERIMENT["architecture"] | {"width": 9}}):
+    assert ("tiny", "bp+frozen", 42) in published.run_keys_in(
+        grid_of(runs=["bp", "bp+frozen"])
+    )  # subtracted
+    for change in (
+        {"epochs": 3},
+        {"dataset": "cifar10"},
+        {"architecture": EXPERIMENT["architecture"] | {"width": 9}},
+    ):
         assert published.run_keys_in(grid_of(**change)) == []
-    monitored = {"settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}}, "monitor": {"stop_on": ["D1"]}}
+    monitored = {
+        "settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}},
+        "monitor": {"stop_on": ["D1"]},
+    }
     assert published.run_keys_in(read_grid(monitored)) == [("tiny", "dfa", 42)]
 
 
 def changed(position, **values):
-    return FILE | {"entries": [entry | values if i == position else entry for i, entry in enumerate(FILE["entries"])]}
+    return FILE | {
+        "entries": [
+            entry | values if i == position else entry for i, entry in enumerate(FILE["entries"])
+        ]
+    }
 
 
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (changed(0, tolerence=0.02), "entries.0.tolerence: unknown key 'tolerence'; .* Did you mean 'tolerance'"),
-        (changed(0, quantity="acuracy"), "entries.0: unknown quantity 'acuracy'; .* Did you mean 'accuracy'"),
+        (
+            changed(0, tolerence=0.02),
+            "entries.0.tolerence: unknown key 'tolerence'; .* Did you mean 'tolerance'",
+        ),
+        (
+            changed(0, quantity="acuracy"),
+            "entries.0: unknown quantity 'acuracy'; .* Did you mean 'accuracy'",
+        ),
         (changed(0, setting="tny"), "entries.0: unknown setting 'tny'; known: tiny"),
         (changed(0, claim="tny"), "entries.0: unknown claim 'tny'; known: tiny_gradients"),
         (changed(0, over="bp"), "entries.0: found minus and over; expected one of them"),
         (changed(0, layer=1), "entries.0: accuracy has no layer"),
-        (changed(0, samples=1024), "entries.0.samples: accuracy of 1024 samples is not measured; remove it"),
+        (
+            changed(0, samples=1024),
+            "entries.0.samples: accuracy of 1024 samples is not measured; remove it",
+        ),
         (changed(0, quantity="scale_flag"), "entries.0: scale_flag is a verdict; found kind value"),
         (changed(1, layer=None), "entries.1: grad_norm needs a layer"),
         (changed(1, value=0), "entries.1.value: found 0.0; expected a number other than 0"),
@@ -80,9 +128,18 @@ def changed(position, **values):
         (changed(2, value="yes"), "entries.2.value: found 'yes'; expected true or false"),
         (changed(3, run="bp"), "entries.3.run: found 'bp'; expected a list of two or more"),
         (changed(4, below=0.2), "entries.4: found both; expected above or below"),
-        (FILE | {"entries": [*FILE["entries"], VALUE]}, "entries.5: the same as entries.0; keep one of them"),
-        (FILE | {"settings": FILE["settings"] | {"more": FILE["settings"]["tiny"]}}, "settings.more: no entry belongs"),
-        (FILE | {"settings": {"tiny": EXPERIMENT}}, "settings.tiny: missing script, reason; expected a published exp"),
+        (
+            FILE | {"entries": [*FILE["entries"], VALUE]},
+            "entries.5: the same as entries.0; keep one of them",
+        ),
+        (
+            FILE | {"settings": FILE["settings"] | {"more": FILE["settings"]["tiny"]}},
+            "settings.more: no entry belongs",
+        ),
+        (
+            FILE | {"settings": {"tiny": EXPERIMENT}},
+            "settings.tiny: missing script, reason; expected a published exp",
+        ),
         (FILE | {"scripts": {"old": {}}}, "settings.tiny: unknown script 'new'; known: old"),
     ],
 )
@@ -97,12 +154,23 @@ def test_entries_that_differ_in_any_identifying_field_stand_side_by_side():
         more = VALUE | other | {"values": {}}
         assert len(read_published(FILE | {"entries": [*FILE["entries"], more]}).entries) == 6
         with pytest.raises(AuditError, match=r"entries\.6: the same as entries\.5"):
-            read_published(FILE | {"entries": [*FILE["entries"], more, more | {"value": 0.5, "note": "another page"}]})
+            read_published(
+                FILE
+                | {
+                    "entries": [
+                        *FILE["entries"],
+                        more,
+                        more | {"value": 0.5, "note": "another page"},
+                    ]
+                }
+            )
 
 
 def test_a_mistake_has_the_file_and_the_line_that_was_read(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(changed(0, tolerence=0.02)))
     line = path.read_text()[: path.read_text().index("tolerence")].count("\n") + 1
-    with pytest.raises(AuditError, match=rf"\A{path}, line {line}: entries.0.tolerence: unknown key"):
+    with pytest.raises(
+        AuditError, match=rf"\A{path}, line {line}: entries.0.tolerence: unknown key"
+    ):
         read_published_file(path)

@@ -1,7 +1,8 @@
-"""README.md: one screen, whose commands exist and whose numbers are measured; links of all documents lead somewhere.
+"""README.md: one screen, whose commands exist and whose numbers are measured; links of all
+documents lead somewhere.
 
-What its code prints, the reproduced share and the hours are held by tools/readme.py (tests/test_documents.py), what it
-says of the demo by tests/test_demo.py.
+What its code prints, the reproduced share and the hours are held by tools/readme.py
+(tests/test_documents.py), what it says of the demo by tests/test_demo.py.
 """
 
 import re
@@ -25,15 +26,28 @@ FLAT = " ".join(README.split())
 FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, block in FENCES if not language for line in block.splitlines()]
 QUOTED = re.findall(r"`((?:snakemake|fa-audit|make) [^`]+)`", README)
-TARGETS = re.findall(r"results/\S+", " ".join([*COMMANDS, *QUOTED]).replace("NAME", "trajectories"))  # of Snakemake
-IGNORED = {".venv", "site", "results", "data", ".snakemake", ".pytest_cache", ".hypothesis", "build"}
+TARGETS = re.findall(
+    r"results/\S+", " ".join([*COMMANDS, *QUOTED]).replace("NAME", "trajectories")
+)  # of Snakemake
+IGNORED = {
+    ".venv",
+    "site",
+    "results",
+    "data",
+    ".snakemake",
+    ".pytest_cache",
+    ".hypothesis",
+    "build",
+}
 
 
 def documents() -> list[Path]:
     """Markdown files of the repository."""
     return [
         path
-        for path in chain(ROOT.glob("*.md"), ROOT.glob("docs/**/*.md"), ROOT.glob("reference/**/*.md"))
+        for path in chain(
+            ROOT.glob("*.md"), ROOT.glob("docs/**/*.md"), ROOT.glob("reference/**/*.md")
+        )
         if not IGNORED & set(path.relative_to(ROOT).parts)
     ] + [ROOT / "results/README.md"]
 
@@ -53,7 +67,9 @@ def test_its_commands_exist(command):
     elif name == "snakemake":
         assert parse_args(arguments)
     elif name == "pip":
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
         assert set(re.search(r"\[(.*)\]", command)[1].split(",")) <= set(extras)
     else:
         assert command in ("cd examples", ". .venv/bin/activate")
@@ -63,8 +79,15 @@ def test_its_commands_exist(command):
 def test_the_commands_of_documents_are_understood(path, monkeypatch, capsys):
     """By the parsers of make, fa-audit and Snakemake, but for what needs its plugin for Slurm."""
     monkeypatch.chdir(ROOT)
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    for line in (line for language, block in fences if language in ("", "bash", "sh") for line in block.splitlines()):
+    fences = re.findall(
+        r"^```(\w*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    for line in (
+        line
+        for language, block in fences
+        if language in ("", "bash", "sh")
+        for line in block.splitlines()
+    ):
         name, *arguments = shlex.split(line, comments=True) or [""]
         if name == "make":
             assert re.search(rf"^{arguments[0]}:", MAKEFILE, re.MULTILINE), line
@@ -73,7 +96,9 @@ def test_the_commands_of_documents_are_understood(path, monkeypatch, capsys):
         elif name == "snakemake" and "profiles/slurm" not in arguments:
             assert parse_args(arguments), line
         for given in (
-            word for word in arguments if word.startswith(("configs/", "profiles/", "benchmarks/", "examples/"))
+            word
+            for word in arguments
+            if word.startswith(("configs/", "profiles/", "benchmarks/", "examples/"))
         ):
             assert (ROOT / given).exists(), line
 
@@ -90,31 +115,53 @@ def test_what_github_and_the_catalog_run_exists():
             "label" in part["attributes"] for part in body if "id" in part
         )
     usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
-    assert usage["mandatory-flags"]["flags"] == "--resources gpu=0" and usage["software-stack-deployment"]["report"]
+    assert (
+        usage["mandatory-flags"]["flags"] == "--resources gpu=0"
+        and usage["software-stack-deployment"]["report"]
+    )
 
 
 def test_what_it_and_other_documents_say_of_cifar_is_measured():
-    runs, layers = (pd.read_csv(ROOT / f"reference/measured/main_audit/{name}.csv") for name in ("runs", "layers"))
+    runs, layers = (
+        pd.read_csv(ROOT / f"reference/measured/main_audit/{name}.csv")
+        for name in ("runs", "layers")
+    )
     dfa, bp = (runs[runs["run"] == run].mean(numeric_only=True) for run in ("dfa", "bp"))
     accuracy, frozen, best = (
-        f"{100 * value:.0f} %" for value in (*dfa[["accuracy", "own_frozen_acc"]], bp.own_frozen_acc)
+        f"{100 * value:.0f} %"
+        for value in (*dfa[["accuracy", "own_frozen_acc"]], bp.own_frozen_acc)
     )
     assert f"{accuracy} accuracy" in FLAT and "blocks is nearly six points better" in FLAT
     assert 0.055 < dfa["own_frozen_acc"] - dfa["accuracy"] < 0.06
-    assert "more than a thousandfold in one block" in FLAT and runs[runs["run"] == "dfa"]["max_growth"].min() > 1000
-    assert "the reference gradient has vanished" in FLAT and runs[runs["run"] == "dfa"]["reference_fires"].all()
-    comparison, questions = ((ROOT / f"docs/{name}.md").read_text() for name in ("comparison", "faq"))
+    assert (
+        "more than a thousandfold in one block" in FLAT
+        and runs[runs["run"] == "dfa"]["max_growth"].min() > 1000
+    )
+    assert (
+        "the reference gradient has vanished" in FLAT
+        and runs[runs["run"] == "dfa"]["reference_fires"].all()
+    )
+    comparison, questions = (
+        (ROOT / f"docs/{name}.md").read_text() for name in ("comparison", "faq")
+    )
     cosines = layers[layers["run"] == "dfa"].groupby("layer")["cosine"].mean()
     assert f"| accuracy | {accuracy}," in comparison and f"random blocks has {frozen}" in comparison
-    assert f"over blocks | {cosines.mean():.1f} | that the first block has {cosines[0]:.1f}" in comparison
+    assert (
+        f"over blocks | {cosines.mean():.1f} | that the first block has {cosines[0]:.1f}"
+        in comparison
+    )
     assert abs(cosines[1:]).max() < 0.02
-    assert abs(dfa["deep_clamped_cosine_at_input"]) < 0.005 and "| 0.00 in deep blocks |" in comparison
+    assert (
+        abs(dfa["deep_clamped_cosine_at_input"]) < 0.005 and "| 0.00 in deep blocks |" in comparison
+    )
     assert f"reach {best} on CIFAR-10" in questions and f"DFA's {accuracy} are" in questions
 
 
 def test_its_checks_have_the_limits_of_the_code():
     limits = DiagnosticThresholds().limits
-    stated = re.findall(r"\| (?:growth in a block|median norm|cosine of batches|margin) [<>] ([\d.e-]+)", README)
+    stated = re.findall(
+        r"\| (?:growth in a block|median norm|cosine of batches|margin) [<>] ([\d.e-]+)", README
+    )
     names = ("growth", "reference", "stability", "depth_margin")
     assert [float(value) for value in stated] == [
         limits[name] * (100 if name == "depth_margin" else 1) for name in names
@@ -140,11 +187,15 @@ def anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(path):
-    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", text):
         there = (path.parent / target) if target else path
         assert there.exists(), target
-        assert not anchor or anchor in anchors(there.read_text(encoding="utf-8")), f"{target}#{anchor}"
+        assert not anchor or anchor in anchors(there.read_text(encoding="utf-8")), (
+            f"{target}#{anchor}"
+        )
 
 
 def test_every_document_is_tracked_by_the_site_s_navigation():

@@ -30,7 +30,8 @@ def ran(name):
     return scope
 
 
-# --- plain passes: the states, with a graph between them, and the outputs -------------------------------------------
+# --- plain passes: the states, with a graph between them, and the outputs
+# -------------------------------------------
 
 
 def chain(scope, x):
@@ -60,7 +61,10 @@ def relaxed(scope, x):
 
 def goodness(scope, x):
     model = scope["model"]
-    inputs = [torch.cat([F.one_hot(torch.full((len(x),), label), 4).to(x), x[:, 4:]], dim=1) for label in range(4)]
+    inputs = [
+        torch.cat([F.one_hot(torch.full((len(x),), label), 4).to(x), x[:, 4:]], dim=1)
+        for label in range(4)
+    ]
     states = [torch.stack([model.embed(part) for part in inputs], dim=1)]
     for layer in model.layers:
         states.append(layer(states[-1] / states[-1].norm(dim=2, keepdim=True)))
@@ -104,16 +108,27 @@ def labelled(scope, x, y):
 PLAIN = {"Equilibrium": relaxed, "Forward-forward": goodness, "BioTorch": fed, "language": tokens}
 PLAIN |= {"Segmentation": pixels, "labels in the pass": labelled}
 BATCHES = {"language": "tokens", "Segmentation": "pictures"}
-OTHERS = ["PEPITA", "Predictive coding", "Difference target", "Local losses", "TinyDFA", "`detach()`"]
+OTHERS = [
+    "PEPITA",
+    "Predictive coding",
+    "Difference target",
+    "Local losses",
+    "TinyDFA",
+    "`detach()`",
+]
 QUICK = [*OTHERS, *(name for name in PLAIN if name != "Segmentation")]
 EVERY = [*QUICK, pytest.param("Segmentation", marks=pytest.mark.slow)]
 
 
 def truth(name):
-    """The names of a recipe, its first batch, and the states, outputs and gradients of the plain pass on it."""
+    """The names of a recipe, its first batch, and the states, outputs and gradients of the plain
+    pass on it.
+    """
     scope = ran(name)
     x, y = scope[BATCHES.get(name, "batches")][0]
-    states, outputs = PLAIN.get(name, chain)(scope, x, *([y] if name == "labels in the pass" else []))
+    states, outputs = PLAIN.get(name, chain)(
+        scope, x, *([y] if name == "labels in the pass" else [])
+    )
     loss = scope["next_token"](outputs, y) if name == "language" else F.cross_entropy(outputs, y)
     return scope, x, y, states, torch.autograd.grad(loss, states)
 
@@ -138,7 +153,8 @@ def test_a_recipe_reports_the_norms_of_states_and_gradients_of_a_plain_pass(name
     assert report.to_dict()["about"]["partial"] == partial and len(report.warnings) == partial
 
 
-# --- credits: what the rule is, computed another way ----------------------------------------------------------------
+# --- credits: what the rule is, computed another way
+# ----------------------------------------------------------------
 
 
 def pepita(scope, x, y, states):
@@ -161,7 +177,9 @@ def implicit(scope, x, y, states):
 
 
 def backpropagated(scope, x, y, states):
-    return [torch.zeros_like(h) for h in states[1:-1]] + [error_of(scope["model"].head, states[-1], y)]
+    return [torch.zeros_like(h) for h in states[1:-1]] + [
+        error_of(scope["model"].head, states[-1], y)
+    ]
 
 
 def through_inverses(scope, x, y, states):
@@ -173,7 +191,9 @@ def through_inverses(scope, x, y, states):
 
 
 def error_of(head, h, y, feedback=None):
-    return (head(h).softmax(dim=-1) - F.one_hot(y, 4)) @ (head.weight if feedback is None else feedback)
+    return (head(h).softmax(dim=-1) - F.one_hot(y, 4)) @ (
+        head.weight if feedback is None else feedback
+    )
 
 
 def local(scope, x, y, states):
@@ -182,7 +202,10 @@ def local(scope, x, y, states):
 
 def own_goodness(scope, x, y, states):
     sign = 1 - 2 * F.one_hot(y, 4)
-    return [(sign * (sign * (h.square().mean(dim=2) - 0.1)).sigmoid())[:, :, None] * h for h in states[1:]]
+    return [
+        (sign * (sign * (h.square().mean(dim=2) - 0.1)).sigmoid())[:, :, None] * h
+        for h in states[1:]
+    ]
 
 
 def random_feedback(scope, x, y, states):
@@ -217,7 +240,10 @@ RULES = {  # in place of which credits, and the least cosine with them
 
 
 def cosines(ones, others):
-    return [F.cosine_similarity(a.flatten(1), b.flatten(1), eps=0).mean().item() for a, b in zip(ones, others)]
+    return [
+        F.cosine_similarity(a.flatten(1), b.flatten(1), eps=0).mean().item()
+        for a, b in zip(ones, others)
+    ]
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -225,7 +251,9 @@ def test_a_recipe_reports_the_cosines_of_its_credits_which_are_those_of_the_rule
     scope, x, y, states, gradients = truth(name)
     credits = scope["credits"](scope["model"], x, y, [h.detach() for h in states])
     blocks = scope["report"].credit
-    assert [block["cosine"].value for block in blocks] == pytest.approx(cosines(credits, gradients[1:]), abs=EXACT)
+    assert [block["cosine"].value for block in blocks] == pytest.approx(
+        cosines(credits, gradients[1:]), abs=EXACT
+    )
     assert all(block["rho_bp"].value > 0.999 and abs(block["rho"].value) <= 1 for block in blocks)
     rule, least = RULES[name]
     expected = rule(scope, x, y, [h.detach() for h in states])
@@ -236,5 +264,7 @@ def test_a_recipe_reports_the_cosines_of_its_credits_which_are_those_of_the_rule
 def test_the_layers_of_biotorch_as_they_are_give_no_cosine():
     scope = ran("BioTorch")
     names = scope["Description"](["1", "3"])
-    report = scope["diagnose"](scope["fed"], scope["batches"], 0.25, description=names, credits=scope["credits"])
+    report = scope["diagnose"](
+        scope["fed"], scope["batches"], 0.25, description=names, credits=scope["credits"]
+    )
     assert report.evidence.untrue == (0, 1) and report.credit[0]["cosine"].value is None

@@ -56,7 +56,9 @@ def test_the_limits_of_the_three_checks_decide(case, limits, options, fires):
     report = protocol.run(0.1, accuracy(*case))
     assert [check["fires"] for check in report["diagnostics"].values()] == fires
     lines = protocol.summary(report).splitlines()[2:5]
-    assert [line.rpartition(": ")[2] for line in lines] == ["FIRE" if fired else "pass" for fired in fires]
+    assert [line.rpartition(": ")[2] for line in lines] == [
+        "FIRE" if fired else "pass" for fired in fires
+    ]
     with pytest.raises(AuditError, match="give one of the two"):
         FAProtocol(*case, *limits, **options, thresholds=DiagnosticThresholds())
 
@@ -65,12 +67,18 @@ def test_the_four_check_package_s_functions(case):
     model, x, y = case
     batches, one_hot = list(zip(x.split(100), y.split(100))), F.one_hot(y, 3).float()
     assert [fa_audit.residual_norms(model, x), fa_audit.bp_grad_norms(*case)] == norms(*case)
-    report, squared = diagnose(model, [(x, one_hot)], 0.5, loss_fn=F.mse_loss), norms(model, x, one_hot, F.mse_loss)[1]
+    report, squared = (
+        diagnose(model, [(x, one_hot)], 0.5, loss_fn=F.mse_loss),
+        norms(model, x, one_hot, F.mse_loss)[1],
+    )
     assert fa_audit.bp_grad_norms(model, x, one_hot, F.mse_loss) == squared == report.bp_grad_norms
     assert "mse_loss" in report.notes
     stability = diagnose(model, batches, 0.5, layer_for_stability=1).cross_batch_stability
     assert fa_audit.cross_batch_direction_stability(model, batches, 1) == stability
-    for given, layer, problem in ((batches[:1], 1, "needs two batches"), (batches, 9, "layer_index: found 9")):
+    for given, layer, problem in (
+        (batches[:1], 1, "needs two batches"),
+        (batches, 9, "layer_index: found 9"),
+    ):
         with pytest.raises(AuditError, match=problem):
             fa_audit.cross_batch_direction_stability(model, given, layer)
 
@@ -84,8 +92,17 @@ def test_limits_that_make_no_sense_are_refused(name):
 
 def test_limits_have_the_names_of_both_worlds():
     limits = DiagnosticThresholds(60, 1e-6, frozen_acc_margin_pp=0.7).limits
-    assert limits == {"growth": 60, "reference": 1e-6, "stability": 0.3, "depth_margin": 0.007, "saturation": 0.01}
-    assert DiagnosticThresholds.of(limits).limits == limits and DiagnosticThresholds.of({}) == DiagnosticThresholds()
+    assert limits == {
+        "growth": 60,
+        "reference": 1e-6,
+        "stability": 0.3,
+        "depth_margin": 0.007,
+        "saturation": 0.01,
+    }
+    assert (
+        DiagnosticThresholds.of(limits).limits == limits
+        and DiagnosticThresholds.of({}) == DiagnosticThresholds()
+    )
 
 
 def test_one_package_has_attributes_and_the_other_a_dictionary_of_the_same_audit(case):
@@ -97,19 +114,33 @@ def test_one_package_has_attributes_and_the_other_a_dictionary_of_the_same_audit
     assert report.report == attributes and not isinstance(attributes, dict)
     assert (report["verdict"], attributes.verdict) == ("FAIL(D3)", "needs walk-back (d)")
     assert list(report) == ["verdict", "test_acc", "diagnostics"] and report["test_acc"] == trained
-    assert report["verdict"] == attributes.three_check_verdict and json.loads(json.dumps(report)) == report
+    assert (
+        report["verdict"] == attributes.three_check_verdict
+        and json.loads(json.dumps(report)) == report
+    )
     assert list(report["diagnostics"]) == ["D1_scale_growth", "D2_ref_validity", "D3_depth_utility"]
     scale, reference, depth = report["diagnostics"].values()
     assert scale["max_growth"] == max(scale["per_block_growth"]) and scale["threshold"] == 50.0
-    assert reference["g_L"] == reference["bp_grad_norms"][-1] and reference["floor"] == pytest.approx(1.28e-7)
+    assert reference["g_L"] == reference["bp_grad_norms"][-1] and reference[
+        "floor"
+    ] == pytest.approx(1.28e-7)
     assert reference["floor_note"] == "1e-07 for batches of 128 samples, scaled to 100"
-    accuracies = {"test_acc": trained, "frozen_baseline_acc": trained + 0.1, "margin": pytest.approx(-0.1)}
+    accuracies = {
+        "test_acc": trained,
+        "frozen_baseline_acc": trained + 0.1,
+        "margin": pytest.approx(-0.1),
+    }
     assert depth == accuracies | {"margin_threshold": 0.02, "fires": True}
 
 
 def test_a_feature_map_s_gradient_is_given_by_sum_and_by_mean():
-    network, batch = rough_learner("small_resnet", shape=(1, 4, 4)).network.eval(), batch_of((1, 4, 4))
+    network, batch = (
+        rough_learner("small_resnet", shape=(1, 4, 4)).network.eval(),
+        batch_of((1, 4, 4)),
+    )
     _, gradients = states_and_gradients(network, *batch)
     for entry, g in zip(diagnose(network, [batch], None).evidence.layers, gradients):
         by_mean = g.mean(dim=(2, 3)).norm(dim=1).median().item()
-        assert (entry.grad_norm_position_mean, entry.grad_norm) == pytest.approx((by_mean, 16 * by_mean))
+        assert (entry.grad_norm_position_mean, entry.grad_norm) == pytest.approx(
+            (by_mean, 16 * by_mean)
+        )

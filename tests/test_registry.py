@@ -1,4 +1,6 @@
-"""Names to objects: user-defined methods and networks in files and packages, and records of the registered ones."""
+"""Names to objects: user-defined methods and networks in files and packages, and records of the
+registered ones.
+"""
 
 import json
 import sys
@@ -74,7 +76,9 @@ def plug_in(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("module", ["plug_in", "package.inner.plug_in"])
-def test_texts_costs_and_constants_of_an_imported_class_are_its_own_and_those_of_its_bases(plug_in, module):
+def test_texts_costs_and_constants_of_an_imported_class_are_its_own_and_those_of_its_bases(
+    plug_in, module
+):
     assert stated(f"{module}:Relaxing").relative_time == 1  # not imported yet
     assert load_method(f"{module}:Relaxing").rate == 0.5
     mine, longer = stated(f"{module}:Relaxing"), stated(f"{module}:Longer")
@@ -92,7 +96,9 @@ def test_texts_costs_and_constants_of_an_imported_class_are_its_own_and_those_of
         ("Renamed", OPTIONS["resmlp"]),
     ],
 )
-def test_options_of_an_imported_network_are_its_arguments_and_those_that_it_passes_on(plug_in, name, options):
+def test_options_of_an_imported_network_are_its_arguments_and_those_that_it_passes_on(
+    plug_in, name, options
+):
     assert architecture_options(f"plug_in:{name}") == options
 
 
@@ -106,7 +112,10 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
             {"runs": ["plug_in:Relaxin"]},
             "settings.a.runs.0: 'plug_in:Relaxin': unknown method of plug_in .*'Relaxing'?",
         ),
-        ({"runs": ["plug_in:Net"]}, "method 'plug_in:Net': found <class .*; expected a subclass of .*Method"),
+        (
+            {"runs": ["plug_in:Net"]},
+            "method 'plug_in:Net': found <class .*; expected a subclass of .*Method",
+        ),
         (
             {"runs": ["unlucky:Mine"]},
             "settings.a.runs.0: method 'unlucky:Mine': KeyError 'lost' in .*unlucky.py, line 2",
@@ -121,9 +130,18 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
             {"architecture": {"name": "plug_in:Deep"}},
             "found the arguments image_shape, classes, depth; expected image",
         ),
-        ({"architecture": {"name": "plug_in:twice"}}, "found the arguments number; expected image_shape, classes"),
-        ({"architecture": {"name": "plug_in:Net", "dept": 2}}, "unknown option of plug_in:Net 'dept'; .*'depth'"),
-        ({"architecture": {"name": "plug_in:Net", "wide": 1}}, "architecture.wide: found 1; expected True or False"),
+        (
+            {"architecture": {"name": "plug_in:twice"}},
+            "found the arguments number; expected image_shape, classes",
+        ),
+        (
+            {"architecture": {"name": "plug_in:Net", "dept": 2}},
+            "unknown option of plug_in:Net 'dept'; .*'depth'",
+        ),
+        (
+            {"architecture": {"name": "plug_in:Net", "wide": 1}},
+            "architecture.wide: found 1; expected True or False",
+        ),
         (
             {"architecture": {"name": "sys:version"}},
             "architecture 'sys:version': TypeError .* is not a callable",
@@ -165,7 +183,10 @@ many = lambda *one, **more: [one]
     }.items():
         with pytest.raises(AuditError, match=words):
             check_function("table", {}, f"drawn:{name}")
-    with pytest.raises(AuditError, match=r"keyword argument 'thresholds'; it is called as some\(tidy, title=..., lab"):
+    with pytest.raises(
+        AuditError,
+        match=r"keyword argument 'thresholds'; it is called as some\(tidy, title=..., lab",
+    ):
         check_function("figure", {}, "drawn:some")
 
 
@@ -175,8 +196,16 @@ def test_the_record_of_a_method_agrees_with_its_class(name):
     assert all((info.summary, info.equation, info.latex, info.feedback, info.drawn, info.source))
     assert (info.constants, info.random_feedback) == (found.constants, found.random_feedback)
     assert list(info.constants) == list(load_method(name).__dict__)
-    assert found.relative_time == info.relative_time  # a class that states a text or cost anew has two of them
-    assert not {*vars(type(load_method(name)))} & {"summary", "equation", "source", "passes", "relative_time"}
+    assert (
+        found.relative_time == info.relative_time
+    )  # a class that states a text or cost anew has two of them
+    assert not {*vars(type(load_method(name)))} & {
+        "summary",
+        "equation",
+        "source",
+        "passes",
+        "relative_time",
+    }
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -1,4 +1,6 @@
-"""The reporting template: its numbers, what it discloses, LaTeX that compiles, one clear error for what is no audit."""
+"""The reporting template: its numbers, what it discloses, LaTeX that compiles, one clear error for
+what is no audit.
+"""
 
 import contextlib
 import copy
@@ -36,12 +38,16 @@ def audits(real):
 
 @pytest.fixture
 def render(tmp_path, capsys):
-    """Write audits to files; return what `fa-audit report` prints of them: the report, or why there is none."""
+    """Write audits to files; return what `fa-audit report` prints of them: the report, or why there
+    is none.
+    """
 
     def render(audits, *options, as_it_is=False):
         paths = [tmp_path / f"audit{index}.json" for index in range(len(audits))]
         for path, audit in zip(paths, audits):
-            with contextlib.suppress(KeyError, ValueError):  # what is no audit has nothing that follows
+            with contextlib.suppress(
+                KeyError, ValueError
+            ):  # what is no audit has nothing that follows
                 audit = audit if as_it_is else signed(audit)
             path.write_text(json.dumps(audit))
         status = main(["report", *map(str, paths), *options])
@@ -52,7 +58,13 @@ def render(tmp_path, capsys):
     return render
 
 
-FROZEN, GRADIENT, COSINE, CHANCE_OF, SEED = "1 .*", "4 Is .*", "5 Of .*", "6 Are .*", "7 How .*"  # questions
+FROZEN, GRADIENT, COSINE, CHANCE_OF, SEED = (
+    "1 .*",
+    "4 Is .*",
+    "5 Of .*",
+    "6 Are .*",
+    "7 How .*",
+)  # questions
 
 
 def rows(text, beginning):
@@ -77,13 +89,22 @@ def set_accuracies(audits, accuracies, own):
         audit |= {"headline_acc": accuracy, "hits": None}
         audit["baselines"]["own"] = frozen
         margin = None if frozen is None else accuracy - frozen
-        put(audit, {"checks.depth.value": margin, "checks.depth.fires": None if margin is None else margin < 0.02})
+        put(
+            audit,
+            {
+                "checks.depth.value": margin,
+                "checks.depth.fires": None if margin is None else margin < 0.02,
+            },
+        )
 
 
 def test_the_numbers_of_every_seed_are_those_of_its_file(audits, render):
     text = render(audits)
     found, verdicts = table(text, "Headline numbers"), table(text, "Verdicts of")
-    checks = {(row[0], row[2]): [row[1], row[3], row[4].split(",")[0]] for row in rows(text, "Every check")}
+    checks = {
+        (row[0], row[2]): [row[1], row[3], row[4].split(",")[0]]
+        for row in rows(text, "Every check")
+    }
     outcomes = {True: "fires", False: "ok", None: "not evaluated"}
     assert list(found) == ["3", "7"]
     for seed, audit in zip(found, audits):
@@ -107,7 +128,14 @@ def test_statistics_are_over_the_seeds_that_have_a_value(audits, render):
     set_accuracies(three, [0.40, 0.44, 0.48], [0.35, 0.36, 0.46])
     found = table(render(three), "Mean ±")
     # Divisor n would give 3.27; 44 - 4.3027 * 4 / sqrt(3) = 34.06.
-    assert list(found["accuracy (%)"].values())[1:] == ["3", "44.00 ± 4.00", "34.06", "53.94", "40.00", "48.00"]
+    assert list(found["accuracy (%)"].values())[1:] == [
+        "3",
+        "44.00 ± 4.00",
+        "34.06",
+        "53.94",
+        "40.00",
+        "48.00",
+    ]
     assert found["margin (points)"]["mean"] == "5.00 ± 3.00"  # of 5, 8 and 2, seed by seed
     assert "reaches 2.48 deviations" in said(render(three), SEED)  # 4.3027 / sqrt(3)
     set_accuracies(audits, [0.4, 0.5], [0.3, None])
@@ -123,9 +151,19 @@ def test_statistics_are_over_the_seeds_that_have_a_value(audits, render):
 def test_stored_outcomes_are_not_believed(audits, render):
     text = render(audits)
     for audit in audits:
-        audit |= {"verdict": {"three_check": "PASS", "four_check": "trustworthy"}, "flags": [], "borderline": {}}
+        audit |= {
+            "verdict": {"three_check": "PASS", "four_check": "trustworthy"},
+            "flags": [],
+            "borderline": {},
+        }
         for check in audit["checks"].values():
-            check |= {"value": 0.0, "fires": False, "threshold": 1.0, "note": "", "borderline": False}
+            check |= {
+                "value": 0.0,
+                "fires": False,
+                "threshold": 1.0,
+                "note": "",
+                "borderline": False,
+            }
     assert render(audits) == text
 
 
@@ -138,8 +176,12 @@ def test_baselines_that_lie_far_apart_are_suspected(audits, render):
 
 def test_layers_are_means_over_the_seeds_that_have_a_value(audits, render):
     absent = {"value": None, "n": 128, "n_valid": 0, "reason": "no angle"}
-    for audit, norm, cosine in zip(audits, (2.0, 0.0), (absent | {"value": 0.5, "reason": ""}, absent)):
-        put(audit, {"layers.1.hidden_norm": norm, "layers.1.growth": 6 / norm if norm else math.inf})
+    for audit, norm, cosine in zip(
+        audits, (2.0, 0.0), (absent | {"value": 0.5, "reason": ""}, absent)
+    ):
+        put(
+            audit, {"layers.1.hidden_norm": norm, "layers.1.growth": 6 / norm if norm else math.inf}
+        )
         put(audit, {"layers.2.hidden_norm": 6.0, "deep.cosine": copy.copy(cosine)})
         put(audit, {"credit.1.cosine": cosine, "credit.1.rho": absent, "deep.rho": absent})
     text = render(audits)
@@ -159,9 +201,13 @@ def test_the_run_is_identified(audits, render):
     text = render(audits[::-1])
     assert text.startswith(f"## Audit report: {name} in main\n") and said(text, "Seeds") == "3, 7"
     assert said(text, "Network").startswith("resmlp (depth 2, ") and said(text, "Data") == "digits"
-    assert said(text, "Training") == "1 epochs, batch size 64, learning rate 0.001, weight decay 0.01"
+    assert (
+        said(text, "Training") == "1 epochs, batch size 64, learning rate 0.001, weight decay 0.01"
+    )
     assert said(text, "Digest") == f"seed 3: {audits[0]['digest']}; seed 7: {audits[1]['digest']}"
-    assert said(text, "Trained by commit") == "v1-3-gabc" and "seed 7: cpu (other)" in said(text, "Trained on")
+    assert said(text, "Trained by commit") == "v1-3-gabc" and "seed 7: cpu (other)" in said(
+        text, "Trained on"
+    )
     assert said(text, "Audited by commit") == "v2" and said(text, "Audited on").startswith("cpu (")
     assert said(text, "Options") == "residual penalty 0.01, first 1 blocks at initialisation"
 
@@ -173,7 +219,9 @@ def test_the_verdict_to_quote_says_where_warnings_put_it_in_doubt(audits, render
     assert quoted.count("in doubt (see the warnings)") == 1 and "seed 7: " in quoted
 
 
-def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of_what_they_lack(audits, render):
+def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of_what_they_lack(
+    audits, render
+):
     for audit in audits:
         audit |= {"credit": [], "deep": {}, "feature_drift": {}}
         for key in ("spec", "digest", "seconds", "device"):
@@ -190,7 +238,11 @@ def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of
 
 
 FIRED = {"layers.-1.grad_norm": 1e-9, "layers.-1.scale_free": 1e-3, "at_logits": 1e-3}
-INSIDE = {"deep.cosine.value": 0.2, "deep.fresh_b_null.n_valid": 20, "deep.fresh_b_null.interval": [-0.1, 0.3]}
+INSIDE = {
+    "deep.cosine.value": 0.2,
+    "deep.fresh_b_null.n_valid": 20,
+    "deep.fresh_b_null.interval": [-0.1, 0.3],
+}
 OUTSIDE = INSIDE | {"deep.fresh_b_null.interval": [-0.1, 0.1]}
 CHANCE = {"credit.0.rho.value": 0.5, "credit.1.rho.value": 0.01}
 CHANCE |= {f"credit.{block}.rho_random.interval": [-0.03, 0.03] for block in (0, 1)}
@@ -199,7 +251,11 @@ CHANCE |= {f"credit.{block}.rho_random.interval": [-0.03, 0.03] for block in (0,
 @pytest.mark.parametrize(
     ("changes", "term", "words"),
     [
-        (FIRED, GRADIENT, "The loss is almost zero, and so is the true gradient, which is not a collapse: "),
+        (
+            FIRED,
+            GRADIENT,
+            "The loss is almost zero, and so is the true gradient, which is not a collapse: ",
+        ),
         ({"layers.-1.scale_free": 1e-3}, GRADIENT, r"\|\|g\_L\|\| is 0.001 (saturated below 0.01)"),
         ({"samples": 64}, GRADIENT, "1e-07 for batches of 128 samples, scaled to 64"),
         (CHANCE, "Perturbation correlation", "at chance (where random credits lie) in blocks 1; "),
@@ -227,15 +283,26 @@ def test_what_makes_a_number_lie_is_disclosed(audits, render, changes, term, wor
     ("change", "words"),
     [
         (lambda audit: audit.pop("layers"), "missing layers"),
-        (lambda audit: put(audit, {"layers.1.hidden_norm": "much"}), r"layers\.1\.hidden_norm: found 'much'; expected"),
+        (
+            lambda audit: put(audit, {"layers.1.hidden_norm": "much"}),
+            r"layers\.1\.hidden_norm: found 'much'; expected",
+        ),
         (lambda audit: put(audit, {"spec.epochs": 9}), r"it differs in spec\.epochs \(9, not 1\)"),
-        (lambda audit: put(audit, {"spec.architecture_options.width": 8}), r"architecture_options\.width \(8,"),
+        (
+            lambda audit: put(audit, {"spec.architecture_options.width": 8}),
+            r"architecture_options\.width \(8,",
+        ),
         (lambda audit: audit["layers"].pop(), r"number of states \(2, not 3\)"),
-        (lambda audit: audit.pop("spec"), r"spec\.dataset \('absent', not 'digits'\).* and \d+ more"),
+        (
+            lambda audit: audit.pop("spec"),
+            r"spec\.dataset \('absent', not 'digits'\).* and \d+ more",
+        ),
         (lambda audit: put(audit, {"spec.seed": 3}), r"seed 3 also in .*audit0.json"),
     ],
 )
-def test_what_is_no_audit_or_one_of_another_cell_is_refused_in_one_line(audits, render, change, words):
+def test_what_is_no_audit_or_one_of_another_cell_is_refused_in_one_line(
+    audits, render, change, words
+):
     change(audits[1])
     assert re.search(rf"audit1\.json: .*{words}", render(audits))
 
@@ -244,7 +311,11 @@ def test_latex_is_escaped_balanced_full_and_written_as_it_would_be_printed(real,
     for broken in ("a_b", "50% of", "{", r"\begin{x}", "$x", "a & b", "#", r"\textbf{x}}"):
         with pytest.raises((AssertionError, IndexError)):
             check_latex(rf"\item {broken}")
-    audit = copy.deepcopy(real[0]) | {"method": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00"}
+    audit = copy.deepcopy(real[0]) | {
+        "method": STRANGE,
+        "setting": STRANGE,
+        "notes": f"{STRANGE}\n\n{STRANGE}\x00",
+    }
     audit["baselines"]["own_name"] = STRANGE
     text = render([audit], "--format", "latex")
     check_latex(text)
@@ -255,7 +326,15 @@ def test_latex_is_escaped_balanced_full_and_written_as_it_would_be_printed(real,
     assert (tmp_path / "new/a.tex").read_text() == text
 
 
-CLAIMS = ["1 Norms", "2 Cosines", "3 No under", "4 Cosines", "5 Aggreg", "6 Block 0", "7 No missing"]
+CLAIMS = [
+    "1 Norms",
+    "2 Cosines",
+    "3 No under",
+    "4 Cosines",
+    "5 Aggreg",
+    "6 Block 0",
+    "7 No missing",
+]
 
 
 def boxes(text):
@@ -268,25 +347,47 @@ def boxes(text):
 BESIDE = {f"credit.{block}.fresh_b_cosine.interval": [-1.0, 1.0] for block in (0, 1)}
 ALIKE = {f"credit.{block}.cosine.value": 1.0 for block in (0, 1)} | {"deep.cosine.value": 1.0}
 ABSENT = {"value": None, "n": 9, "n_valid": 0, "reason": "x"}
-UNCLAMPED = {place: ABSENT for block in (0, 1) for place in (f"credit.{block}.clamped_cosine", "deep.clamped_cosine")}
+UNCLAMPED = {
+    place: ABSENT
+    for block in (0, 1)
+    for place in (f"credit.{block}.clamped_cosine", "deep.clamped_cosine")
+}
 
 
 @pytest.mark.parametrize(
     ("number", "changes", "words"),
     [
-        (1, {"checks.scale.interval": None, "checks.reference.interval": None}, "no interval over samples"),
-        (1, {"layers.1.displacement.value": 50.0, "layers.2.displacement.value": 50.0}, "displaced by"),
+        (
+            1,
+            {"checks.scale.interval": None, "checks.reference.interval": None},
+            "no interval over samples",
+        ),
+        (
+            1,
+            {"layers.1.displacement.value": 50.0, "layers.2.displacement.value": 50.0},
+            "displaced by",
+        ),
         (2, UNCLAMPED, "no block has both"),
         (3, {"layers.1.float32_error.value": 0.5}, "gradients are 0.5 of their length away"),
-        (3, {"layers.1.float32_error.value": 0.5, "layers.0.float32_cosine.value": 0.25}, "with them 0.25 "),
-        (3, {"warnings": ["The model computes in float16: gradients vanish."]}, "computes in float16"),
+        (
+            3,
+            {"layers.1.float32_error.value": 0.5, "layers.0.float32_cosine.value": 0.25},
+            "with them 0.25 ",
+        ),
+        (
+            3,
+            {"warnings": ["The model computes in float16: gradients vanish."]},
+            "computes in float16",
+        ),
         (4, BESIDE, "in every block the cosine lies where those of fresh feedback lie"),
         (7, ALIKE, "every block's cosine is 1"),
     ],
 )
 def test_a_pitfall_is_ticked_by_evidence_alone(audits, render, number, changes, words):
     for audit in audits:
-        put(audit, {"credit.0.fresh_b_cosine.interval": [-0.01, 0.01], "credit.0.cosine.value": 0.5})
+        put(
+            audit, {"credit.0.fresh_b_cosine.interval": [-0.01, 0.01], "credit.0.cosine.value": 0.5}
+        )
     assert [ticked for ticked, _ in boxes(render(audits))] == [True] * 7
     put(audits[1], changes)
     for box, (ticked, text) in enumerate(boxes(render(audits)), 1):
@@ -314,22 +415,31 @@ def test_every_method_states_its_credit_and_its_feedback(audits, render, tmp_pat
     for audit in audits:
         put(audit, {"spec.rms_floor": 1e-4, "spec.optimiser": "sgd"})
     text = render(audits)
-    assert said(text, "Formula of the credit").startswith("`a_l = (p - y) B_l^T` (Nokland 2016). h\\_l:")
+    assert said(text, "Formula of the credit").startswith(
+        "`a_l = (p - y) B_l^T` (Nokland 2016). h\\_l:"
+    )
     assert said(text, "Formula of the credit").endswith("r(a\\_l) = a\\_l / (rms(a\\_l) + 0.0001).")
-    assert "entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed; " in said(text, "Feedback")
+    assert "entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed; " in said(
+        text, "Feedback"
+    )
     assert "seeds 3, 7" in said(text, "Feedback")
     assert "mean over the blocks l >= 1" in said(text, COSINE)
     assert re.search(
-        r"\*\* \\\[Yes\\\] data set digits; .*optimiser = sgd \(momentum 0.9\), lr = 0.001, .*penalty = 0", text
+        r"\*\* \\\[Yes\\\] data set digits; .*optimiser = sgd \(momentum 0.9\), lr = 0.001, .*penalty = 0",
+        text,
     )
     assert {"adamw": f"betas {BETAS}, eps {EPS:g}", "sgd": f"momentum {MOMENTUM:g}"} == FIXED
     (tmp_path / "own_method.py").write_text(OWN_METHODS)
     monkeypatch.syspath_prepend(tmp_path)
     for audit in audits:
         audit["spec"]["method"] = "own_method:Mine"
-    assert "not stated by the method" in render(audits) and "own_method" not in sys.modules  # a file imports nothing
+    assert (
+        "not stated by the method" in render(audits) and "own_method" not in sys.modules
+    )  # a file imports nothing
     assert "$a_l = e\\,M$ " in render(audits, "--format", "latex", "--method", "own_method:Mine")
-    assert "method:Mine.scale = 3" in (text := render(audits)) and "M fresh, N(0, 4)" in said(text, "Feedback")
+    assert "method:Mine.scale = 3" in (text := render(audits)) and "M fresh, N(0, 4)" in said(
+        text, "Feedback"
+    )
     for audit in audits:
         audit["spec"]["method"] = "own_method:Silent"
     text = render(audits)
@@ -368,11 +478,15 @@ def test_credits_of_a_warm_up_are_told_from_those_after_it(audits, render):
     for audit in audits:  # the first seven of 35 epochs begin before a fifth of the training
         put(audit, {"spec.snapshot": 7})
     text = render(audits)
-    assert "audited credits are DFA's" in said(text, "Formula of the credit") and not boxes(text)[3][0]
+    assert (
+        "audited credits are DFA's" in said(text, "Formula of the credit") and not boxes(text)[3][0]
+    )
 
 
 def test_an_answer_is_printed_beside_what_the_audit_tells(audits, render, tmp_path):
-    (tmp_path / "answers.yaml").write_text("hyperparameters: by hand\nseeds: of order\naggregation: as there\n")
+    (tmp_path / "answers.yaml").write_text(
+        "hyperparameters: by hand\nseeds: of order\naggregation: as there\n"
+    )
     text = render(audits, "--answers", str(tmp_path / "answers.yaml"))
     assert re.search(r"data set digits; .*after the last epoch; by hand\.\n", text)
     assert re.search(r"^3, 7; each fixes .*; of order$", said(text, SEED))
@@ -380,7 +494,8 @@ def test_an_answer_is_printed_beside_what_the_audit_tells(audits, render, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("dataset", "split"), [("digits", "digits: fa-audit's own split;"), ("cifar10", "cifar10: its usual split;")]
+    ("dataset", "split"),
+    [("digits", "digits: fa-audit's own split;"), ("cifar10", "cifar10: its usual split;")],
 )
 def test_only_a_usual_split_is_called_so(audits, render, dataset, split):
     for audit in audits:
@@ -395,9 +510,22 @@ def external():
     blocks = (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2))
     model = torch.nn.Sequential(*blocks, torch.nn.Linear(4, 3))
     batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(8)]
-    about = {"description": Description(["input:0", "0", "1"], "all features"), "method_name": "mine"}
-    given = diagnose(model, batches, 0.5, 0.4, credits=lambda model, x, y, states: [h**2 for h in states[:-1]], **about)
-    return [json.loads(json.dumps(report.to_dict())) for report in (diagnose(model, batches, 0.5, 0.4, **about), given)]
+    about = {
+        "description": Description(["input:0", "0", "1"], "all features"),
+        "method_name": "mine",
+    }
+    given = diagnose(
+        model,
+        batches,
+        0.5,
+        0.4,
+        credits=lambda model, x, y, states: [h**2 for h in states[:-1]],
+        **about,
+    )
+    return [
+        json.loads(json.dumps(report.to_dict()))
+        for report in (diagnose(model, batches, 0.5, 0.4, **about), given)
+    ]
 
 
 def test_of_an_external_model_the_author_is_asked(external, render, tmp_path):
@@ -412,31 +540,56 @@ def test_of_an_external_model_the_author_is_asked(external, render, tmp_path):
     )
     (tmp_path / "answers.yaml").write_text("formula: a_l = h^2\nseeds: 1 and 2\n")
     answered = render([external[1]], "--answers", str(tmp_path / "answers.yaml"))
-    assert said(answered, "Formula of the credit") == r"given to the audit as a function; a\_l = h^2"
+    assert (
+        said(answered, "Formula of the credit") == r"given to the audit as a function; a\_l = h^2"
+    )
     assert said(answered, SEED).endswith("nothing is known of the spread; 1 and 2")
     (tmp_path / "answers.yaml").write_text("formulas: a_l\n")
-    assert "unknown answer 'formulas'" in render([external[1]], "--answers", str(tmp_path / "answers.yaml"))
+    assert "unknown answer 'formulas'" in render(
+        [external[1]], "--answers", str(tmp_path / "answers.yaml")
+    )
 
 
-def test_of_an_external_model_nothing_is_claimed_that_only_a_training_here_tells(external, real, render):
+def test_of_an_external_model_nothing_is_claimed_that_only_a_training_here_tells(
+    external, real, render
+):
     audit = copy.deepcopy(external[0]) | {"provenance": real[0]["provenance"]}
     text = render([audit])
-    assert said(text, "Evaluation").startswith("the first 16 samples that were given to the audit; stability")
+    assert said(text, "Evaluation").startswith(
+        "the first 16 samples that were given to the audit; stability"
+    )
     assert "accuracy as it was given to the audit." in text and "last epoch" not in text
-    assert "the model's own dtype, float32 products (ieee, TF32 off), deterministic algorithms on;" in text
+    assert (
+        "the model's own dtype, float32 products (ieee, TF32 off), deterministic algorithms on;"
+        in text
+    )
     assert "; gradients recomputed in float64" in text
     put(audit, {f"layers.1.float32_{name}": ABSENT | {"n": 16} for name in ("error", "cosine")})
     assert "; gradients not at every state recomputed in float64" in render([audit])
 
 
 def test_the_report_compiles_in_a_column_of_a_paper(real, external, render, tmp_path):
-    strange = copy.deepcopy(real[0]) | {"method": STRANGE.replace("ü", ""), "notes": 30 * "results/models/a_long_name "}
+    strange = copy.deepcopy(real[0]) | {
+        "method": STRANGE.replace("ü", ""),
+        "notes": 30 * "results/models/a_long_name ",
+    }
     bp = copy.deepcopy(real[0]) | {"method": "a"}
-    groups = [real, [strange], [bp | {"setting": "b"}], [external[0]], [external[1] | {"method": "given"}]]
+    groups = [
+        real,
+        [strange],
+        [bp | {"setting": "b"}],
+        [external[0]],
+        [external[1] | {"method": "given"}],
+    ]
     assert not compile_latex(tmp_path, *(render(group, "--format", "latex") for group in groups))
 
 
-EDITED = {"verdict.three_check": "PASS", "layers.1.hidden_norm": 9.0, "deep.cosine.value": 0.9, "spec.epochs": 9}
+EDITED = {
+    "verdict.three_check": "PASS",
+    "layers.1.hidden_norm": 9.0,
+    "deep.cosine.value": 0.9,
+    "spec.epochs": 9,
+}
 
 
 @pytest.mark.parametrize("place", EDITED)

@@ -24,7 +24,9 @@ def imported_rooms(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: a relative import, which the order of the rooms does not see"
+            assert not node.level, (
+                f"{path}: a relative import, which the order of the rooms does not see"
+            )
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names += re.findall(r"\Afa_audit\.\w+", node.value)  # of import_module
@@ -35,7 +37,11 @@ def test_imports_between_rooms_point_downwards() -> None:
     upward = [
         f"{path.relative_to(PACKAGE)} imports {room}"
         for own in ORDER
-        for path in ([PACKAGE / f"{own}.py"] if (PACKAGE / f"{own}.py").exists() else (PACKAGE / own).rglob("*.py"))
+        for path in (
+            [PACKAGE / f"{own}.py"]
+            if (PACKAGE / f"{own}.py").exists()
+            else (PACKAGE / own).rglob("*.py")
+        )
         for room in imported_rooms(path)
         if ORDER.index(room) > ORDER.index(own)
     ]
@@ -43,7 +49,11 @@ def test_imports_between_rooms_point_downwards() -> None:
 
 
 def test_every_file_of_the_library_lies_in_a_room() -> None:
-    there = {path.stem for path in PACKAGE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
+    there = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.name not in ("__init__.py", "__pycache__", "py.typed")
+    }
     assert there == set(ORDER)
 
 

@@ -1,4 +1,6 @@
-"""schemas/ say what is expected of every field; that they are fresh is tested by tests/test_documents.py."""
+"""schemas/ say what is expected of every field; that they are fresh is tested by
+tests/test_documents.py.
+"""
 
 import runpy
 

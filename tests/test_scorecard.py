@@ -22,7 +22,15 @@ from fa_audit.experiments.published import QUANTITIES, plain, read_published
 from fa_audit.results.figures.scorecard_figure import REACH, draw
 from fa_audit.results.judging import judge
 from fa_audit.results.measured import NEEDED
-from fa_audit.results.scorecard import Sum, claims, counted, read_results, scorecard, sum_of, with_seeds
+from fa_audit.results.scorecard import (
+    Sum,
+    claims,
+    counted,
+    read_results,
+    scorecard,
+    sum_of,
+    with_seeds,
+)
 from fa_audit.results.tidy import Tidy, tidy_of, write_tables
 from fa_audit.training.loop import train
 from fa_audit.training.trajectory import trajectory_csv
@@ -97,7 +105,12 @@ def test_every_kind_agrees_by_its_own_rule(given, own, verdict, reproduced):
 @pytest.mark.parametrize(
     ("own", "deviation", "n", "pooled"),
     [
-        ([0.1, 0.3], 0.1, 2, math.sqrt((0.02 + 0.01) / 2)),  # squares 0.02 of one degree of freedom, 0.01 of another
+        (
+            [0.1, 0.3],
+            0.1,
+            2,
+            math.sqrt((0.02 + 0.01) / 2),
+        ),  # squares 0.02 of one degree of freedom, 0.01 of another
         ([0.1, 0.2, 0.3], 0.1, 3, 0.1),
         ([0.1, 0.2, 0.3], 0.4, 10, math.sqrt((2 * 0.01 + 9 * 0.16) / 11)),
         ([0.2, 0.2, 0.2], 0.1, 2, math.sqrt(0.01 / 3)),
@@ -105,7 +118,9 @@ def test_every_kind_agrees_by_its_own_rule(given, own, verdict, reproduced):
 )
 def test_means_over_seeds_may_differ_by_two_pooled_deviations(own, deviation, n, pooled):
     for beyond, verdict in ((0.999, HIT), (-0.999, HIT), (1.001, MISS), (-1.001, MISS)):
-        entry = body("value", value=0.2 - 2 * beyond * pooled, deviation=deviation, n=n, tolerance=9.0)
+        entry = body(
+            "value", value=0.2 - 2 * beyond * pooled, deviation=deviation, n=n, tolerance=9.0
+        )
         found = judged(entry, bp=own)
         assert (found.verdict, found.distance) == (verdict, pytest.approx(beyond))
 
@@ -115,7 +130,10 @@ def test_differences_and_ratios_are_taken_seed_by_seed():
     less = judged(body("value", run="dfa", minus="bp", value=0.065, tolerance=1e-6), **own)
     assert (less.verdict, less.summary.n, less.distance) == (HIT, 2, pytest.approx(0, abs=1e-6))
     times = judged(body("magnitude", run="dfa", over="bp", value=4.0), **own)
-    assert times.reproduced == pytest.approx(math.sqrt(0.30 / 0.25 * 0.34 / 0.26)) and times.verdict == MISS
+    assert (
+        times.reproduced == pytest.approx(math.sqrt(0.30 / 0.25 * 0.34 / 0.26))
+        and times.verdict == MISS
+    )
     assert times.distance == pytest.approx(math.log(times.reproduced / 4) / math.log(2))
     assert judged(body("value", run="dfa", minus="bp"), dfa=[0.3], bp=[]).remark == "no audit of bp"
     assert judged(body("magnitude", run="dfa", over="bp"), dfa=[0.3], bp=[0.0]).verdict == MISS
@@ -136,28 +154,44 @@ def test_without_audits_nothing_was_run_and_what_is_no_number_is_not_reproduced(
     assert judged(body("order"), bp=[0.6], fa=[0.4], dfa=[0.3], ep=[strange]).verdict == MISS
 
 
-TINY = published_of(*[body("value", run=run, setting="tiny") for run in ("bp", "dfa")]).experiments["new"]
+TINY = published_of(*[body("value", run=run, setting="tiny") for run in ("bp", "dfa")]).experiments[
+    "new"
+]
 LIMITS = DiagnosticThresholds().limits
 
 
 def tables(*runs):
-    """Tidy tables of runs ``(run, seed, columns)`` as published; norms of three states, and two epochs.
+    """Tidy tables of runs ``(run, seed, columns)`` as published; norms of three states, and two
+    epochs.
 
-    The column ``setting`` names another setting than the published one, ``spec`` changes the specification.
+    The column ``setting`` names another setting than the published one, ``spec`` changes the
+    specification.
     """
     rows, layers, epochs = [], [], []
     for run, seed, given in runs:
         key = {"setting": given.get("setting", "tiny"), "run": run, "seed": seed}
-        spec = TINY.spec(RunKey("tiny", "bp", 1)).to_dict() | {"method": run, "seed": seed} | given.get("spec", {})
+        spec = (
+            TINY.spec(RunKey("tiny", "bp", 1)).to_dict()
+            | {"method": run, "seed": seed}
+            | given.get("spec", {})
+        )
         limits = json.dumps(LIMITS | {"saturation": 0.5} | given.get("thresholds", {}))
-        own = dict.fromkeys(NEEDED) | {"accuracy": 0.5, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.4} | given
+        own = (
+            dict.fromkeys(NEEDED)
+            | {"accuracy": 0.5, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.4}
+            | given
+        )
         rows.append(own | key | {"spec": json.dumps(spec), "thresholds": limits})
         norms = [given.get("norm", 1.0) * norm for norm in (1.0, 2.0, 0.01)]
-        layers += [key | {"layer": layer, "grad_norm": seed * norm} for layer, norm in enumerate(norms)]
+        layers += [
+            key | {"layer": layer, "grad_norm": seed * norm} for layer, norm in enumerate(norms)
+        ]
         last = own["accuracy"] if isinstance(own["accuracy"], float) else 0.5
         epochs += [key | {"epoch": e, "layer": 0, "test_accuracy": last * e / 2} for e in (1, 2)]
     work = [
-        {name: row[name] for name in ("setting", "run", "seed")} | {"commit": "abc", "device": "cpu"} for row in rows
+        {name: row[name] for name in ("setting", "run", "seed")}
+        | {"commit": "abc", "device": "cpu"}
+        for row in rows
     ]
     return Tidy(("tiny",), *map(pd.DataFrame, (rows, layers, epochs, work)))
 
@@ -169,12 +203,16 @@ def test_a_monitor_s_numbers_are_of_runs_that_had_it():
     entries = [body("verdict", quantity="stopped_after", value="never", seeds=[1])]
     published = published_of(*entries, monitor={"stop_on": ["D1"]})
     for monitor, verdict in (({}, ABSENT), ({"D1": 50.0}, HIT)):
-        runs = tables(("bp", 1, {"stopped_after": None, "finite": True, "spec": {"monitor": monitor}}))
+        runs = tables(
+            ("bp", 1, {"stopped_after": None, "finite": True, "spec": {"monitor": monitor}})
+        )
         assert scorecard(published, runs).iloc[0]["verdict"] == verdict
 
 
 def test_what_was_not_followed_is_not_never():
-    published = published_of(body("verdict", quantity="first_reference_flag", value="never", samples=1024, seeds=[1]))
+    published = published_of(
+        body("verdict", quantity="first_reference_flag", value="never", samples=1024, seeds=[1])
+    )
     tidy = tables(("bp", 1, {"finite": True}))
     assert scorecard(published, tidy).iloc[0]["reproduced"] == "none"  # no norms of gradients
     tidy.trajectories["grad_norm"] = [1e-6, 9e-7]  # brought to 1,024 samples: 1.25e-7, 1.125e-7
@@ -195,12 +233,18 @@ CLIPPED = {"setting": "any", "spec": {"clip_groups": 1.0}}
         ([], [], "", ABSENT, ABSENT),
     ],
 )
-def test_a_number_is_judged_by_its_own_script_s_runs_or_else_by_another_s(own, other, judged, verdict, released):
+def test_a_number_is_judged_by_its_own_script_s_runs_or_else_by_another_s(
+    own, other, judged, verdict, released
+):
     published = published_of(body("value", seeds=[1, 2]))
     runs = [("bp", seed, {"stability": value}) for seed, value in enumerate(own, 1)]
     runs += [("bp", seed, CLIPPED | {"stability": value}) for seed, value in enumerate(other, 1)]
     row = scorecard(published, tables(*runs)).iloc[0]
-    assert (row["judged_script"], row["verdict"], row["released_verdict"]) == (judged, verdict, released)
+    assert (row["judged_script"], row["verdict"], row["released_verdict"]) == (
+        judged,
+        verdict,
+        released,
+    )
     assert row["n"] == len({"new": own, "old": other, "": []}[judged])
 
 
@@ -209,10 +253,14 @@ def test_a_number_is_judged_by_its_own_script_s_runs_or_else_by_another_s(own, o
     [(0.36, 0.9, "yes"), (0.36, 0.36, "no: by date alone"), (0.9, 0.9, "no: by date alone"),
      (0.9, None, "no: by date alone"), (None, 0.36, "no: by date alone"), (0.36, None, ABSENT), (None, 0.9, ABSENT)],
 )  # fmt: skip
-def test_a_deciding_number_tells_the_scripts_apart_only_if_it_agrees_with_one_alone(own, other, decides):
+def test_a_deciding_number_tells_the_scripts_apart_only_if_it_agrees_with_one_alone(
+    own, other, decides
+):
     published = published_of(body("value", decides=True, seeds=[1]))
     both = [("bp", 1, {"stability": own}), ("bp", 1, CLIPPED | {"stability": other})]
-    row = scorecard(published, tables(*(run for run in both if run[2]["stability"] is not None))).iloc[0]
+    row = scorecard(
+        published, tables(*(run for run in both if run[2]["stability"] is not None))
+    ).iloc[0]
     assert (row["decides"], row["counted"]) == (decides, True)
 
 
@@ -228,11 +276,19 @@ def test_the_headline_counts_every_number_once_and_three_seeds_on_both_sides_of_
     ]
     runs = [("bp", seed, {"stability": 0.36, "deep_rho_at_input": 0.9}) for seed in (1, 2, 3)]
     runs += [("dfa", seed, {"stability": 0.9}) for seed in (1, 2)]
-    runs += [("bp+epoch0", seed, {"stability": 0.36, "spec": {"method": "bp", "snapshot": 0}}) for seed in (1, 2, 3)]
+    runs += [
+        ("bp+epoch0", seed, {"stability": 0.36, "spec": {"method": "bp", "snapshot": 0}})
+        for seed in (1, 2, 3)
+    ]
     rows = scorecard(published_of(*entries), tables(*runs))
-    assert sum_of(counted(rows)) == Sum(6, 5, 3) and sum_of(with_seeds(counted(rows))) == Sum(2, 2, 2)
+    assert sum_of(counted(rows)) == Sum(6, 5, 3) and sum_of(with_seeds(counted(rows))) == Sum(
+        2, 2, 2
+    )
     excluded = scorecard(published_of(*entries, excluded="its data are ours"), tables(*runs))
-    assert sum_of(counted(excluded)) == Sum(0, 0, 0) and excluded["verdict"].tolist() == rows["verdict"].tolist()
+    assert (
+        sum_of(counted(excluded)) == Sum(0, 0, 0)
+        and excluded["verdict"].tolist() == rows["verdict"].tolist()
+    )
 
 
 ENTRIES = [
@@ -260,7 +316,12 @@ def rows():
 def test_rows_have_both_numbers_with_spread_and_source_and_what_was_not_run_is_never_counted(rows):
     assert len(rows) == len(ENTRIES)
     row = rows.iloc[0]
-    assert (row["published"], row["published_deviation"], row["published_n"], row["n"]) == (0.6, 0.01, 3, 2)
+    assert (row["published"], row["published_deviation"], row["published_n"], row["n"]) == (
+        0.6,
+        0.01,
+        3,
+        2,
+    )
     assert (row["published_values"], row["values"]) == ("1: 0.59, 2: 0.61", "1: 0.59, 2: 0.63")
     half = 12.7062047 * 0.02  # t of one degree of freedom; 0.04 / sqrt(2) / sqrt(2)
     found = row[["reproduced", "deviation", "interval_low", "interval_high"]].tolist()
@@ -269,15 +330,22 @@ def test_rows_have_both_numbers_with_spread_and_source_and_what_was_not_run_is_n
     assert (row["verdict"], row["source"], row["note"]) == (HIT, "a paper", "")
     assert row["distance"] == pytest.approx(0.01 / allowed)
     mean = math.sqrt(2)  # of seeds 1 and 2
-    assert rows[rows["quantity"] == "grad_norm"]["reproduced"].tolist() == pytest.approx([mean, 2 * mean, mean / 100])
+    assert rows[rows["quantity"] == "grad_norm"]["reproduced"].tolist() == pytest.approx(
+        [mean, 2 * mean, mean / 100]
+    )
     assert rows["verdict"].tolist() == [HIT, HIT, MISS, HIT, ABSENT, ABSENT, HIT, ABSENT]
     assert rows["explanation"].tolist() == ["", "", "a wider batch", *[""] * 5]
     assert rows["n"].tolist() == [2, 2, 2, 2, 0, 0, 2, 0] and rows["seeds"].tolist() == [2] * 8
     assert sum_of(counted(rows)) == Sum(7, 4, 3) and sum_of(rows).run == 5
-    fewer = scorecard(PUBLISHED, tables(RUNS[1], ("dfa", 2, {"four_check": "needs walk-back (a, b)"})))
+    fewer = scorecard(
+        PUBLISHED, tables(RUNS[1], ("dfa", 2, {"four_check": "needs walk-back (a, b)"}))
+    )
     assert fewer["n"].tolist() == [1, 1, 1, 1, 1, 0, 1, 1] and fewer["verdict"][4] == HIT
     never = published_of(body("verdict", quantity="first_scale_flag", value="never"))
-    for finite, verdict in ((True, HIT), (False, MISS)):  # whose norms are NaN, on which no check fires
+    for finite, verdict in (
+        (True, HIT),
+        (False, MISS),
+    ):  # whose norms are NaN, on which no check fires
         runs = tables(("bp", 1, {"first_scale_flag": None, "finite": finite}))
         assert scorecard(never, runs)["verdict"].item() == verdict
     assert fewer["explanation"][2] == "unexplained"
@@ -319,21 +387,41 @@ def test_a_run_counts_by_its_specification_whatever_its_setting_is_called(change
      ([None, 0.1], 9.0, "holds on one seed"), ([None, None, 0.1], 9.0, "holds in part"), ([], 3e-4, "not run"),
      (None, 3e-4, "holds"), (None, 2e-3, "does not hold")],
 )  # fmt: skip
-def test_a_claim_is_decided_by_its_qualitative_entries_and_without_any_by_its_numbers(margins, growth, verdict):
+def test_a_claim_is_decided_by_its_qualitative_entries_and_without_any_by_its_numbers(
+    margins, growth, verdict
+):
     bounds = [
-        body("bound", seeds=[seed], claim="claim") for seed, _ in enumerate(margins or [0, 0], 1) if margins is not None
+        body("bound", seeds=[seed], claim="claim")
+        for seed, _ in enumerate(margins or [0, 0], 1)
+        if margins is not None
     ]
-    published = published_of(body("magnitude", seeds=[9], claim="claim"), *bounds, claims={"claim": "So"})
-    runs = [("bp", seed, {"own_frozen_acc": 0.5 - m}) for seed, m in enumerate(margins or [], 1) if m is not None]
-    found = claims(published, scorecard(published, tables(*runs, ("bp", 9, {"max_growth": growth})))).iloc[0]
-    assert (found["sentence"], found["verdict"], found["numbers"]) == ("So", verdict, len(bounds) or 1)
+    published = published_of(
+        body("magnitude", seeds=[9], claim="claim"), *bounds, claims={"claim": "So"}
+    )
+    runs = [
+        ("bp", seed, {"own_frozen_acc": 0.5 - m})
+        for seed, m in enumerate(margins or [], 1)
+        if m is not None
+    ]
+    found = claims(
+        published, scorecard(published, tables(*runs, ("bp", 9, {"max_growth": growth})))
+    ).iloc[0]
+    assert (found["sentence"], found["verdict"], found["numbers"]) == (
+        "So",
+        verdict,
+        len(bounds) or 1,
+    )
     assert found["run"] == (len(runs) if bounds else 1)
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(1, "holds on one seed"), (2, "holds on 2 seeds"), (3, "holds")])
+@pytest.mark.parametrize(
+    ("count", "verdict"), [(1, "holds on one seed"), (2, "holds on 2 seeds"), (3, "holds")]
+)
 def test_a_claim_holds_on_as_many_seeds_as_were_run(count, verdict):
     published = published_of(body("bound", seeds=[1, 2, 3], claim="claim"), claims={"claim": "So"})
-    found = claims(published, scorecard(published, tables(*(("bp", seed + 1, {}) for seed in range(count))))).iloc[0]
+    found = claims(
+        published, scorecard(published, tables(*(("bp", seed + 1, {}) for seed in range(count))))
+    ).iloc[0]
     assert (found["verdict"], found["n"]) == (verdict, str(count))
 
 
@@ -343,10 +431,31 @@ def real(make_spec, dataset, tmp_path):
     spec, dataset = replace(make_spec("dfa"), dataset="digits"), replace(dataset, name="digits")
     trained = train(spec, dataset)
     baselines = {"own_frozen": ("dfa+frozen", 0.45), "bp_frozen_acc": 0.4}
-    report = audit(trained.learner, dataset, trained.accuracy, **baselines, trajectory=trained.history)
-    about = {"setting": "tiny", "run": "dfa", "seed": spec.seed, "spec": spec.to_dict(), "stopped_after": None}
-    about |= {"baseline_runs": {"own": {"accuracy": 0.45}, "bp": {"accuracy": 0.4}, "shallow": {"accuracy": 0.1}}}
-    about |= {"digest": spec.digest, "seconds": 1.0, "device": "cpu", "commit": "abc", "cpu": "x", "torch": "2.14.0"}
+    report = audit(
+        trained.learner, dataset, trained.accuracy, **baselines, trajectory=trained.history
+    )
+    about = {
+        "setting": "tiny",
+        "run": "dfa",
+        "seed": spec.seed,
+        "spec": spec.to_dict(),
+        "stopped_after": None,
+    }
+    about |= {
+        "baseline_runs": {
+            "own": {"accuracy": 0.45},
+            "bp": {"accuracy": 0.4},
+            "shallow": {"accuracy": 0.1},
+        }
+    }
+    about |= {
+        "digest": spec.digest,
+        "seconds": 1.0,
+        "device": "cpu",
+        "commit": "abc",
+        "cpu": "x",
+        "torch": "2.14.0",
+    }
     history = tmp_path / f"tiny/dfa/seed{spec.seed}.csv"
     write_text(history, trajectory_csv(trained.history))
     entries = [
@@ -354,7 +463,10 @@ def real(make_spec, dataset, tmp_path):
         | {"quantity": name, "run": "dfa", "seeds": [spec.seed]} | dict.fromkeys(known.places, 1)
         for name, known in QUANTITIES.items()
     ]  # fmt: skip
-    experiment = {"dataset": "digits", "architecture": {"name": "resmlp", **dict(spec.architecture_options)}}
+    experiment = {
+        "dataset": "digits",
+        "architecture": {"name": "resmlp", **dict(spec.architecture_options)},
+    }
     experiment |= {"epochs": spec.epochs, "batch_size": spec.batch_size}
     published = read_published(whole({"tiny": experiment | OWN}, entries))
     tidy = tidy_of([json.loads(json.dumps(report.to_dict())) | about], [history])
@@ -363,7 +475,12 @@ def real(make_spec, dataset, tmp_path):
 
 def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_same(real, tmp_path):
     report, history, tidy, published = real
-    rows, checks, deep, blocks = scorecard(published, tidy), report.checks, report.deep, report.credit
+    rows, checks, deep, blocks = (
+        scorecard(published, tidy),
+        report.checks,
+        report.deep,
+        report.credit,
+    )
     (layer, *_, last), of_block = report.evidence.layers[1:], blocks[1]
     accuracy, cosines = report.headline_acc, [block["cosine_at_input"].value for block in blocks]
     epoch = {"hidden_norm", "grad_norm", "growth", "train_loss"}
@@ -385,10 +502,14 @@ def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_sam
         **{name: of_block[name].value for name in ("credit_norm", "residual_ratio")},
         "epoch_accuracy": history[1]["test_accuracy"], **{f"epoch_{name}": history[1][name] for name in epoch},
     }  # fmt: skip
-    assert not any(report.first_flags.values()) and len(set(expected.values())) >= 30  # each has a place of its own
+    assert (
+        not any(report.first_flags.values()) and len(set(expected.values())) >= 30
+    )  # each has a place of its own
     for name, value in zip(rows["quantity"], rows["reproduced"], strict=True):
         wanted = "none" if (found := expected.pop(name)) is None else found
-        assert value == (pytest.approx(wanted, rel=1e-7) if isinstance(wanted, float) else wanted), name
+        assert value == (
+            pytest.approx(wanted, rel=1e-7) if isinstance(wanted, float) else wanted
+        ), name
     assert not expected
     write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
     pd.testing.assert_frame_equal(scorecard(published, read_results(tmp_path / "measured")), rows)
@@ -408,14 +529,18 @@ def test_the_figure_shows_distances_in_the_order_of_the_rows_and_counts_what_was
     assert (np.diff(places[:, 1]) > 0).all()
     shown = words(figure)
     assert {"tiny", "2 not run", "accuracy", "1/1 (n = 2)", "2/3 (n = 2)"} <= set(shown)
-    assert not any("other" in text or "flag" in text for text in shown) and any("3 not run" in text for text in shown)
+    assert not any("other" in text or "flag" in text for text in shown) and any(
+        "3 not run" in text for text in shown
+    )
     back.loc[:3, "distance"] = [REACH + 1, -np.inf, np.nan, 0.5]  # off the axis on both sides; none
     back.loc[:3, "verdict"] = [MISS, MISS, HIT, HIT]
     figure = draw(back, title="Scorecard")
     assert [line.get_marker() for line in marks(figure)] == [">", "<", "o", "o"]
     right, left, beside, plain = (line.get_xydata()[0, 0] for line in marks(figure))
     assert 3 < right < REACH and -REACH < left < -3 and plain == 0.5
-    assert marks(figure)[2].get_transform() == figure.axes[0].get_yaxis_transform() and beside > 1  # beyond its end
+    assert (
+        marks(figure)[2].get_transform() == figure.axes[0].get_yaxis_transform() and beside > 1
+    )  # beyond its end
     assert marks(draw(back.assign(counted=False), title="Scorecard")) == []
 
 
@@ -435,21 +560,41 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
         parts = {name: getattr(tidy, name) for name in TIDY}
         write_tables({tmp_path / f"measured/{setting}/{name}.csv": part[part["setting"] == setting]
                       for name, part in parts.items()})  # fmt: skip
-    (tmp_path / "measured/explanations.yaml").write_text("tiny bp grad_norm layer 1: a wider batch\n")
-    command = ["scorecard", "--from", f"{tmp_path}/measured", "--published", f"{tmp_path}/published.yaml"]
+    (tmp_path / "measured/explanations.yaml").write_text(
+        "tiny bp grad_norm layer 1: a wider batch\n"
+    )
+    command = [
+        "scorecard",
+        "--from",
+        f"{tmp_path}/measured",
+        "--published",
+        f"{tmp_path}/published.yaml",
+    ]
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert re.findall(r"\d+", text)[:6] == ["3", "4", "75", "0", "0", "3"] and "2 trained by commit abc on cpu" in text
-    assert "| BP learns | holds | 1 of 1 agree, 0 not run | 2 |" in text and "differs" not in text.partition("\n## ")[0]
+    assert (
+        re.findall(r"\d+", text)[:6] == ["3", "4", "75", "0", "0", "3"]
+        and "2 trained by commit abc on cpu" in text
+    )
+    assert (
+        "| BP learns | holds | 1 of 1 agree, 0 not run | 2 |" in text
+        and "differs" not in text.partition("\n## ")[0]
+    )
     assert main([*command, "--output", f"{tmp_path}/new"]) == 0
     written = {path.suffix: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert set(written) == {".csv", ".md"} and written[".md"] == text
-    assert pd.read_csv(io.StringIO(written[".csv"]))["explanation"].dropna().tolist() == ["a wider batch"]
+    assert pd.read_csv(io.StringIO(written[".csv"]))["explanation"].dropna().tolist() == [
+        "a wider batch"
+    ]
     assert main([*command, "--output", f"{tmp_path}/measured"]) == 1  # which is read
     capsys.readouterr()
     for name, content, said in (
         ("explanations.yaml", "tiny bp grad_nrm: why\n", "unknown entry 'tiny bp grad_nrm'"),
-        ("tiny/runs.csv", "setting,run,seed\n", "tiny/runs.csv: missing the columns accuracy, own_frozen_acc"),
+        (
+            "tiny/runs.csv",
+            "setting,run,seed\n",
+            "tiny/runs.csv: missing the columns accuracy, own_frozen_acc",
+        ),
     ):
         path = tmp_path / "measured" / name
         kept = path.read_text()

@@ -1,4 +1,6 @@
-"""Which sentences an audit supports: none that should not be, whatever else holds, and with the audit's own numbers."""
+"""Which sentences an audit supports: none that should not be, whatever else holds, and with the
+audit's own numbers.
+"""
 
 import copy
 import json
@@ -29,7 +31,9 @@ def outcome(kind, said, cause="collapsed reference"):
     fires = {FINE: False, OPEN: None}.get(said, True)
     value = {FINE: 0.1, FIRES: -0.1, BORDERLINE: 0.02, OPEN: None}[said]  # of a margin
     note = cause if kind is CHECKS["reference"] and fires else ""
-    return Outcome(kind.label, value, 0.02, fires, note, (0.02, 0.02) if said == BORDERLINE else None)
+    return Outcome(
+        kind.label, value, 0.02, fires, note, (0.02, 0.02) if said == BORDERLINE else None
+    )
 
 
 def facts(said, cause="collapsed reference", **others):
@@ -38,7 +42,9 @@ def facts(said, cause="collapsed reference", **others):
     credits = {name: outcome(kind, said.get(name, FINE)) for name, kind in CREDITS.items()}
     frozen = {"depth": 0.5, "depth_strict": 0.5}
     finite = others.pop("finite", True)
-    return Facts(Checks(checks, finite), **{"accuracy": 0.5, "frozen": frozen, "credits": credits} | others)
+    return Facts(
+        Checks(checks, finite), **{"accuracy": 0.5, "frozen": frozen, "credits": credits} | others
+    )
 
 
 def written(*seeds):
@@ -53,10 +59,16 @@ def test_no_combination_of_outcomes_supports_a_sentence_that_it_should_not(seeds
         may, may_not = sentences([facts(found, cause)] * seeds)
         text, denied = " ".join(may).lower(), " ".join(may_not)
         assert ("align" in text) == ("credits" in text) == (found["reference"] == FINE), found
-        assert "deep" not in text and "deep block" in denied and ("trained blocks help" in text) == (said[3] == FINE)
+        assert (
+            "deep" not in text
+            and "deep block" in denied
+            and ("trained blocks help" in text) == (said[3] == FINE)
+        )
         for name, kind in CHECKS.items():
             claims = [claim in text for claim in (kind.finding, *kind.causes.values())]
-            assert (kind.fine in text) == (found[name] == FINE) and sum(claims) == (found[name] == FIRES), found
+            assert (kind.fine in text) == (found[name] == FINE) and sum(claims) == (
+                found[name] == FIRES
+            ), found
             assert (kind.fine in denied or kind.finding in denied) == (found[name] != FINE), found
         assert ("it is one network" in denied) == (seeds == 1)
 
@@ -66,11 +78,15 @@ def test_a_seed_that_differs_takes_the_sentence_of_a_check_away(name):
     for said in (FIRES, OPEN):
         text = written(facts({}), facts({}), facts({name: said}))
         claims = (CHECKS[name].fine, CHECKS[name].finding)
-        assert not any(claim in text for claim in claims) and ("align" in text) == (name != "reference")
+        assert not any(claim in text for claim in claims) and ("align" in text) == (
+            name != "reference"
+        )
 
 
 def test_a_saturated_loss_is_not_a_collapse_and_seeds_that_differ_in_it_decide_nothing():
-    saturated, collapsed = (facts({"reference": FIRES}, cause) for cause in ("saturated loss", "collapsed reference"))
+    saturated, collapsed = (
+        facts({"reference": FIRES}, cause) for cause in ("saturated loss", "collapsed reference")
+    )
     assert "not a collapse" in written(saturated) and "has vanished" not in written(saturated)
     assert (
         "has vanished" in sentences([saturated])[1][0]
@@ -122,8 +138,16 @@ def real(tmp_path_factory):
     return printed_audits(tmp_path_factory.mktemp("sentences"), (3, 7))
 
 
-CLEAR = {"credit.1.rho_random.interval": [-0.03, 0.03], "deep.rho.value": 0.3, "deep.rho_bp.value": 0.98}
-CLEAR |= {"deep.nudging.value": -0.01, "deep.cosine.value": 0.2, "deep.fresh_b_null.interval": [-0.1, 0.1]}
+CLEAR = {
+    "credit.1.rho_random.interval": [-0.03, 0.03],
+    "deep.rho.value": 0.3,
+    "deep.rho_bp.value": 0.98,
+}
+CLEAR |= {
+    "deep.nudging.value": -0.01,
+    "deep.cosine.value": 0.2,
+    "deep.fresh_b_null.interval": [-0.1, 0.1],
+}
 
 
 def changed(audit, changes):
@@ -140,9 +164,24 @@ ABSENT = {"value": None, "n": 9, "n_valid": 0, "reason": "not drawn"}
     ("changes", "cosine", "rho", "nudging"),
     [
         ({}, "align with the gradient more than", "better than random", "lowers the loss"),
-        ({"deep.cosine.value": 0.05}, "align with the gradient no more than", "better than random", "lowers the loss"),
-        ({"deep.nudging.value": 0.01}, "align with the gradient more than", "better than", "does not lower the loss"),
-        ({"deep.rho.value": 0.02}, "align with the gradient more than", "no better than random", ""),
+        (
+            {"deep.cosine.value": 0.05},
+            "align with the gradient no more than",
+            "better than random",
+            "lowers the loss",
+        ),
+        (
+            {"deep.nudging.value": 0.01},
+            "align with the gradient more than",
+            "better than",
+            "does not lower the loss",
+        ),
+        (
+            {"deep.rho.value": 0.02},
+            "align with the gradient more than",
+            "no better than random",
+            "",
+        ),
         ({"deep.rho_bp.value": 0.01}, "align with the gradient more than", "", ""),
         ({"deep.fresh_b_null": ABSENT}, "", "better than random", "lowers the loss"),
         ({"credit.1.rho_random": ABSENT}, "align with the gradient more than", "", ""),
@@ -162,7 +201,9 @@ def test_credits_have_sentences_only_with_a_reference_their_null_and_a_true_back
 def test_a_lower_state_without_a_gradient_closes_the_credits_of_three_blocks(real):
     audit = changed(real[0], {})
     audit["layers"].insert(2, copy.deepcopy(audit["layers"][1]) | {"grad_norm": 1e-9})
-    assert "align" not in written(facts_of(audit)) and "has not vanished" in written(facts_of(audit))
+    assert "align" not in written(facts_of(audit)) and "has not vanished" in written(
+        facts_of(audit)
+    )
 
 
 def test_numbers_over_seeds_are_those_of_the_files(real, tmp_path, capsys):
@@ -174,7 +215,11 @@ def test_numbers_over_seeds_are_those_of_the_files(real, tmp_path, capsys):
     assert main(["report", *map(str, paths)]) == 0
     text = capsys.readouterr().out
     assert text.splitlines()[2] == f"Verdict to quote: {facts_of(audits[0]).checks.quoted}."
-    assert text.index("### You may write") < text.index("### You may not write") < text.index("### Identification")
+    assert (
+        text.index("### You may write")
+        < text.index("### You may not write")
+        < text.index("### Identification")
+    )
     margins = [100 * (audit["headline_acc"] - audit["baselines"]["own"]) for audit in audits]
     half = student_t(1) * stdev(margins) / 2**0.5
     accuracy, frozen = (100 * mean(values) for values in ([0.9, 0.91], [0.6]))
@@ -188,9 +233,13 @@ def test_numbers_over_seeds_are_those_of_the_files(real, tmp_path, capsys):
     assert f"the largest growth of the states in one block is {ends} (2 seeds; limit 50)." in text
     norms = [f"{audit['layers'][-1]['grad_norm']:.3g}" for audit in audits]
     assert (
-        f"the median norm of the last gradient is {' to '.join(sorted(norms, key=float))} (2 seeds; limit 1e-07" in text
+        f"the median norm of the last gradient is {' to '.join(sorted(norms, key=float))} (2 seeds; limit 1e-07"
+        in text
     )
-    assert "gradient in the blocks after the first is 0.2 (2 seeds; fresh feedback: up to 0.1)." in text
+    assert (
+        "gradient in the blocks after the first is 0.2 (2 seeds; fresh feedback: up to 0.1)."
+        in text
+    )
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +251,9 @@ def network():
 
 
 def test_a_report_begins_with_the_verdict_and_has_the_numbers_of_its_record(network):
-    report = diagnose(*network, 0.4, 0.3, test_samples=900, description=Description(["0", "1"], "all features"))
+    report = diagnose(
+        *network, 0.4, 0.3, test_samples=900, description=Description(["0", "1"], "all features")
+    )
     text, record = " ".join(str(report).split()), report.to_dict()
     assert text.startswith(f"Audit of method: {report.checks.quoted}. 2 states, 0 to 1, ")
     assert text.index("You may write") < text.index("You may not write")
@@ -217,27 +268,51 @@ def test_a_report_begins_with_the_verdict_and_has_the_numbers_of_its_record(netw
 def test_an_accuracy_that_the_batches_contradict_supports_no_margin(network):
     report = diagnose(*network, 0.99, 0.3, description=Description(["0", "1"], "all features"))
     text = str(report)
-    assert "Trained blocks help" not in text and "D3 / (d) is not evaluated" in " ".join(text.split())
+    assert "Trained blocks help" not in text and "D3 / (d) is not evaluated" in " ".join(
+        text.split()
+    )
 
 
-# --- a reviewer's questions ------------------------------------------------------------------------------------------
+# --- a reviewer's questions
+# ------------------------------------------------------------------------------------------
 
 
 def test_the_form_is_empty_without_audits_and_filled_in_from_them(real, tmp_path, capsys):
     assert main(["report", "--questions"]) == 0
     empty = capsys.readouterr().out
     assert (
-        empty.count("to be stated by the author") == len(QUESTIONS) == 8 == len(re.findall(r"^- \*\*\d", empty, re.M))
+        empty.count("to be stated by the author")
+        == len(QUESTIONS)
+        == 8
+        == len(re.findall(r"^- \*\*\d", empty, re.M))
     )
     (tmp_path / "audit.json").write_text(json.dumps(real[0]))
     (tmp_path / "answers.yaml").write_text("bp_frozen: 0.3\nselection: by hand\n")
     assert (
-        main(["report", "--questions", str(tmp_path / "audit.json"), "--answers", str(tmp_path / "answers.yaml")]) == 0
+        main(
+            [
+                "report",
+                "--questions",
+                str(tmp_path / "audit.json"),
+                "--answers",
+                str(tmp_path / "answers.yaml"),
+            ]
+        )
+        == 0
     )
     filled = capsys.readouterr().out
-    assert "to be stated" not in filled and f"Verdict to quote: {facts_of(real[0]).checks.quoted}." in filled
+    assert (
+        "to be stated" not in filled
+        and f"Verdict to quote: {facts_of(real[0]).checks.quoted}." in filled
+    )
     norm, growth = real[0]["layers"][-1]["grad_norm"], real[0]["checks"]["scale"]["value"]
-    for known in (f"{100 * real[0]['baselines']['own']:.1f} %", f"{norm:.3g}", f"{growth:.3g}", "8 batches", "by hand"):
+    for known in (
+        f"{100 * real[0]['baselines']['own']:.1f} %",
+        f"{norm:.3g}",
+        f"{growth:.3g}",
+        "8 batches",
+        "by hand",
+    ):
         assert known in filled
     assert main(["report", "--questions", "--format", "latex"]) == 0
     assert capsys.readouterr().out.count(r"\item \textbf{") == 8

@@ -1,4 +1,6 @@
-"""Signal propagation in float64: the closed form of its credits, and the authors' algorithm on a plain network."""
+"""Signal propagation in float64: the closed form of its credits, and the authors' algorithm on a
+plain network.
+"""
 
 import math
 
@@ -33,25 +35,35 @@ def projected(signal):
     s, scale, shift = signal
     columns = s.T
     centred = columns - columns.mean(1, keepdim=True)
-    return (centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt() * scale + shift).clamp(min=0)
+    return (centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt() * scale + shift).clamp(
+        min=0
+    )
 
 
 def matched(h, t, labels):
     """The mean over images of the surprise at the label's state among those of all classes."""
-    return torch.stack([(t @ row).logsumexp(0) - t[y] @ row for row, y in zip(h, labels.tolist())]).mean()
+    return torch.stack(
+        [(t @ row).logsumexp(0) - t[y] @ row for row, y in zip(h, labels.tolist())]
+    ).mean()
 
 
 def test_three_steps_are_those_of_the_authors_algorithm_on_a_plain_network():
     learner = chain_learner("sigprop")
     before, signal_before = weights_of(learner), [p.detach() for p in signal_of(learner)]
     (first, *layers, head), signal = weights_of(learner), signal_of(learner)
-    of_first, of_head, optimisers = adam([*first, *signal]), adam(head), [adam(layer) for layer in layers]
+    of_first, of_head, optimisers = (
+        adam([*first, *signal]),
+        adam(head),
+        [adam(layer) for layer in layers],
+    )
     batches = [batch_of(SHAPE, 7, seed) for seed in range(STEPS)]
     for x, labels in batches:
         h, t = (x.reshape(len(x), -1) @ first[0].T + first[1]).clamp(min=0), projected(signal)
         descend(of_first, matched(h, t, labels))
         for (w, b), optimiser in zip(layers, optimisers, strict=True):
-            h, t = ((each.detach() @ w.T + b).clamp(min=0) for each in (h, t))  # from weights before the update
+            h, t = (
+                (each.detach() @ w.T + b).clamp(min=0) for each in (h, t)
+            )  # from weights before the update
             descend(optimiser, matched(h, t, labels))
         descend(of_head, F.cross_entropy(h.detach() @ head[0].T + head[1], labels))
     assert_near(flat(stepped(learner, batches)), flat([first, *layers, head]), flat(before))
@@ -65,7 +77,9 @@ def test_credits_are_errors_times_the_states_of_labels(architecture):
     states, credits = states_and_credits(learner, (x, labels))
     t = projected(signal_of(learner)).reshape(CLASSES, *states[0].shape[1:])
     for layer, (h, a) in enumerate(zip(states, credits, strict=True)):
-        positions = {2: lambda h: 1, 3: lambda h: h.shape[1], 4: lambda h: h[0, 0].numel()}[h.dim()](h)
+        positions = {2: lambda h: 1, 3: lambda h: h.shape[1], 4: lambda h: h[0, 0].numel()}[
+            h.dim()
+        ](h)
         products = torch.stack([(h * target).flatten(1).sum(1) / positions for target in t], dim=1)
         error = products.softmax(1) - F.one_hot(labels, CLASSES)
         assert_same(a, (error @ gradient_vector(t) / positions).detach())
@@ -99,5 +113,7 @@ def test_a_loss_reaches_its_own_layer_and_no_other_through_images_and_through_la
 def test_the_projection_is_as_wide_as_the_first_state_and_leaves_the_network_as_it_was(make_spec):
     plain, own = (build(make_spec(name), (3, 8, 8), CLASSES) for name in ("bp", "sigprop"))
     assert own.state[0].weight.shape == (own.network.width, CLASSES) and own.state[0].bias is None
-    for p, q in zip(plain.network.state_dict().values(), own.network.state_dict().values(), strict=True):
+    for p, q in zip(
+        plain.network.state_dict().values(), own.network.state_dict().values(), strict=True
+    ):
         assert torch.equal(p, q)

@@ -16,11 +16,15 @@ from slurm_cluster import ENDS_WITH_US, GPU, missing, running_cluster
 pytestmark = pytest.mark.slurm
 
 SETTING = TINY | {"runs": ["bp", "dfa"]}
-GRID = {"settings": {"tiny": SETTING}, "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}}}
+GRID = {
+    "settings": {"tiny": SETTING},
+    "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}},
+}
 LONG = {"settings": {"tiny": TINY | {"epochs": 240}}}
 TARGET = "results/checkpoints/tiny/dfa/seed1.safetensors"
 PROFILE = ("--workflow-profile", "profiles/slurm")
-# The plugin's first look at a job is after 40 s otherwise, and `sacct` needs an accounting database.
+# The plugin's first look at a job is after 40 s otherwise, and `sacct` needs an accounting
+# database.
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
 NO_GPU = f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})"
 
@@ -28,7 +32,9 @@ NO_GPU = f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})"
 @pytest.fixture(scope="module")
 def cluster(request):
     if absent := missing():
-        pytest.skip(f"not on this machine: {', '.join(absent)} (Debian's packages are slurm-wlm and munge)")
+        pytest.skip(
+            f"not on this machine: {', '.join(absent)} (Debian's packages are slurm-wlm and munge)"
+        )
     if find_spec("snakemake_executor_plugin_slurm") is None:
         pytest.skip("snakemake-executor-plugin-slurm is not installed: make slurm")
     with running_cluster() as running:
@@ -44,7 +50,9 @@ def project(folder, config=GRID):
 
 @contextmanager
 def submit(cluster, folder, *arguments):
-    """Snakemake with the Slurm profile, as on a login node; neither it nor its jobs outlive the block."""
+    """Snakemake with the Slurm profile, as on a login node; neither it nor its jobs outlive the
+    block.
+    """
     process = subprocess.Popen(
         [*ENDS_WITH_US, sys.executable, "-m", "snakemake", *arguments, *PROFILE, *QUICK, "--configfile", "tiny.yaml"],
         cwd=folder, env=cluster.environment | {"PYTHONPATH": f"{folder}/src"},
@@ -89,7 +97,9 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
         audited = "audit" in job["Comment"]
         assert job["JobState"] == "COMPLETED" and job["TresPerJob"] == "gres:gpu:1"
         assert job["TRES"].startswith(f"cpu=1,mem={3000 if audited else 2000}M,node=1")
-        assert job["TimeLimit"] == ("00:24:00" if audited else "00:14:00")  # minutes of the training, and of the audit
+        assert job["TimeLimit"] == (
+            "00:24:00" if audited else "00:14:00"
+        )  # minutes of the training, and of the audit
         assert job["JobName"].startswith("fa-audit_") and job["Requeue"] == "1"
     assert "nodes of a cluster, at most 4 GPUs at a time" in said
 
@@ -97,16 +107,26 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
 def test_logs_name_their_slurm_job_and_a_gpu_that_torch_does_not_see(grid):
     folder, _, jobs = grid
     logs = {path: path.read_text() for path in (folder / "results/logs").rglob("seed1.log")}
-    assert {job["JobId"] for job in jobs} == set(re.findall(r"Slurm job (\d+) on \S", "".join(logs.values())))
-    computing = {path: text for path, text in logs.items() if re.search("/(train|audit)_network/", str(path))}
+    assert {job["JobId"] for job in jobs} == set(
+        re.findall(r"Slurm job (\d+) on \S", "".join(logs.values()))
+    )
+    computing = {
+        path: text for path, text in logs.items() if re.search("/(train|audit)_network/", str(path))
+    }
     assert len(computing) == 6 and all(NO_GPU in text for text in computing.values())
 
 
 def uncomment(folder, named, *changes):
-    """Take the first block of the profile that holds the words out of its comment, names of this cluster put in."""
+    """Take the first block of the profile that holds the words out of its comment, names of this
+    cluster put in.
+    """
     path = folder / "profiles/slurm/config.yaml"
     text = path.read_text()
-    block = next(found[0] for found in re.finditer(r"^# [\w-]+:\n(#   .+\n)+", text, re.MULTILINE) if named in found[0])
+    block = next(
+        found[0]
+        for found in re.finditer(r"^# [\w-]+:\n(#   .+\n)+", text, re.MULTILINE)
+        if named in found[0]
+    )
     plain = re.sub("^# ", "", block, flags=re.MULTILINE)
     for old, new in changes:
         assert old in plain
@@ -123,7 +143,9 @@ def test_with_a_cap_of_one_gpu_never_two_are_submitted_at_once(cluster, tmp_path
     )
     uncomment(folder, "default-resources", *names)
     _, jobs = run(cluster, folder, "baselines", "--resources", "gpu=1")
-    assert [(job["Partition"], job["TresPerJob"]) for job in jobs] == [("test", "gres:gpu:fake:1")] * 2
+    assert [(job["Partition"], job["TresPerJob"]) for job in jobs] == [
+        ("test", "gres:gpu:fake:1")
+    ] * 2
     assert jobs[1]["SubmitTime"] >= jobs[0]["EndTime"]
 
 
@@ -143,10 +165,15 @@ def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
 def test_a_cluster_s_cpus_are_asked_for_where_the_rules_want_no_gpu(cluster, tmp_path):
     folder = project(tmp_path / "project")
     uncomment(folder, "{gpu: 0}")
-    said, (job,) = run(cluster, folder, TARGET.replace("/dfa/", "/bp+frozen/"), "--resources", "other=1")
+    said, (job,) = run(
+        cluster, folder, TARGET.replace("/dfa/", "/bp+frozen/"), "--resources", "other=1"
+    )
     assert "nodes of a cluster, their CPUs" in said
     assert "gpu" not in str(job) and job["JobState"] == "COMPLETED"
-    assert "computing on the CPU\n" in (folder / "results/logs/train_network/tiny/bp+frozen/seed1.log").read_text()
+    assert (
+        "computing on the CPU\n"
+        in (folder / "results/logs/train_network/tiny/bp+frozen/seed1.log").read_text()
+    )
 
 
 GRES = ["--set-resources", "train_network:gpu=0", "train_network:gres=gpu:1"]
@@ -164,7 +191,9 @@ def untouched(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("options", "words"), [(options, words) for options, *words in REFUSED])
-def test_what_would_wait_for_ever_or_take_every_gpu_is_refused_at_once(cluster, untouched, options, words):
+def test_what_would_wait_for_ever_or_take_every_gpu_is_refused_at_once(
+    cluster, untouched, options, words
+):
     with submit(cluster, untouched, TARGET, *options) as refused:
         said = refused.communicate(timeout=60)[0]
     (error,) = re.findall("^fa-audit: .*", said, re.MULTILINE)
@@ -198,5 +227,9 @@ def test_a_lost_training_goes_on_to_the_same_bits(cluster, undisturbed, tmp_path
         assert "CANCELLED" in said and "run the same command again" in said
         run(cluster, folder, TARGET)
     jobs = submissions(cluster, folder)
-    assert [job["JobState"] for job in jobs] == states and (len(jobs) == 2 or jobs[0]["Restarts"] == "1")
-    assert "resuming after epoch" in log.read_text() and (folder / TARGET).read_bytes() == undisturbed
+    assert [job["JobState"] for job in jobs] == states and (
+        len(jobs) == 2 or jobs[0]["Restarts"] == "1"
+    )
+    assert (
+        "resuming after epoch" in log.read_text() and (folder / TARGET).read_bytes() == undisturbed
+    )

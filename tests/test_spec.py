@@ -16,9 +16,16 @@ from fa_audit.training.loop import train
 from fa_audit.training.run_files import write_run
 
 methods = st.from_regex(r"[a-z][a-z_]{0,11}", fullmatch=True)
-penalties = st.one_of(st.just(0.0), st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False))
+penalties = st.one_of(
+    st.just(0.0), st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
+)
 rates = st.none() | st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
-flags = {"method": methods, "lr": rates, "unnormalised": st.booleans(), "random_targets": st.booleans()}
+flags = {
+    "method": methods,
+    "lr": rates,
+    "unnormalised": st.booleans(),
+    "random_targets": st.booleans(),
+}
 flags |= {"snapshot": st.none() | st.integers(0, 999999)}
 deep_runs = st.builds(Run, penalty=penalties, frozen=st.integers(-1, 10**6), **flags)
 runs = st.one_of(deep_runs, st.builds(Run, shallow=st.just(True), **flags))
@@ -87,31 +94,58 @@ def test_baselines_have_the_run_s_own_learning_rate_and_normalisation():
     common = {"depth": 2, "dataset": "digits", "architecture": "resmlp", "lr": 1e-2}
     specs = [run.spec(**common) for run in (parse_run(OWN), *runs.values())]
     assert {(spec.lr, spec.normalise) for spec in specs} == {(3e-3, False)}
-    assert (parse_run("dfa").spec(**common).lr, parse_run("dfa").spec(**common).normalise) == (1e-2, True)
+    assert (parse_run("dfa").spec(**common).lr, parse_run("dfa").spec(**common).normalise) == (
+        1e-2,
+        True,
+    )
 
 
-def test_a_run_with_its_own_learning_rate_is_trained_audited_and_compared_with_such_a_baseline(dataset, tmp_path):
-    block = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 8, "depth": 2}, "epochs": 1, "seeds": [1]}
+def test_a_run_with_its_own_learning_rate_is_trained_audited_and_compared_with_such_a_baseline(
+    dataset, tmp_path
+):
+    block = {
+        "dataset": "digits",
+        "architecture": {"name": "resmlp", "width": 8, "depth": 2},
+        "epochs": 1,
+        "seeds": [1],
+    }
     setting = read_grid({"settings": {"main": block | {"runs": ["dfa", OWN]}}}).setting("main")
-    assert setting.baselines_of(OWN) == BASELINES and {*BASELINES.values(), "dfa+frozen"} <= {*setting.baselines}
+    assert setting.baselines_of(OWN) == BASELINES and {*BASELINES.values(), "dfa+frozen"} <= {
+        *setting.baselines
+    }
     dataset, files = dataclasses.replace(dataset, name="digits"), {}
     save_dataset(dataset, data := tmp_path / "digits.safetensors")
     for run in (OWN, BASELINES["own"], "dfa+frozen"):
-        files[run] = {kind: tmp_path / f"{run}.{kind}" for kind in ("sidecar", "trajectory", "checkpoint")}
+        files[run] = {
+            kind: tmp_path / f"{run}.{kind}" for kind in ("sidecar", "trajectory", "checkpoint")
+        }
         write_run(train(setting.spec(run, 1), dataset), **files[run], origin="test", device="cpu")
         facts = json.loads(files[run]["sidecar"].read_text())
-        (tmp_path / f"{run}.json").write_text(json.dumps({"run": run} | facts))  # as the workflow names a baseline
+        (tmp_path / f"{run}.json").write_text(
+            json.dumps({"run": run} | facts)
+        )  # as the workflow names a baseline
 
     def audited(own):
-        given = {"data": data, "spec": setting.spec(OWN, 1), "baselines": {"own": tmp_path / f"{own}.json"}}
+        given = {
+            "data": data,
+            "spec": setting.spec(OWN, 1),
+            "baselines": {"own": tmp_path / f"{own}.json"},
+        }
         return audit_files(**files[OWN], **given, name=OWN)[0].to_dict()
 
     assert audited(BASELINES["own"])["verdict"]["baseline"] == BASELINES["own"]
-    with pytest.raises(AuditError, match=r"of another run than expected: normalise True, not False; lr 0\.001"):
+    with pytest.raises(
+        AuditError, match=r"of another run than expected: normalise True, not False; lr 0\.001"
+    ):
         audited("dfa+frozen")
 
 
-SPEC = RunSpec(dataset="digits", architecture="resmlp", architecture_options=(("depth", 4), ("width", 8)), method="dfa")
+SPEC = RunSpec(
+    dataset="digits",
+    architecture="resmlp",
+    architecture_options=(("depth", 4), ("width", 8)),
+    method="dfa",
+)
 CHANGES = {
     "dataset": "cifar10",
     "architecture": "vit_mini",
@@ -142,7 +176,9 @@ CHANGES = {
 def test_every_field_survives_json_and_changes_the_digest_and_only_departures_may_be_missing(name):
     spec = dataclasses.replace(SPEC, **{name: CHANGES[name]})
     again = RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
-    assert again == spec and hash(again) == hash(spec) and again.digest == spec.digest != SPEC.digest
+    assert (
+        again == spec and hash(again) == hash(spec) and again.digest == spec.digest != SPEC.digest
+    )
     rest = {key: value for key, value in spec.to_dict().items() if key != name}
     if name in DEPARTURES:
         assert RunSpec.from_dict(rest) == SPEC and rest == SPEC.to_dict()
@@ -152,19 +188,32 @@ def test_every_field_survives_json_and_changes_the_digest_and_only_departures_ma
 
 
 def test_the_digest_is_stable_and_depends_on_every_field():
-    assert SPEC.digest == "1033c7bd" and set(CHANGES) == {field.name for field in dataclasses.fields(RunSpec)}
+    assert SPEC.digest == "1033c7bd" and set(CHANGES) == {
+        field.name for field in dataclasses.fields(RunSpec)
+    }
 
 
-@pytest.mark.parametrize(("field", "value"), [("penalty", 0), ("penalty", -0.0), ("lr", 1), ("clip", 1)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("penalty", 0), ("penalty", -0.0), ("lr", 1), ("clip", 1)]
+)
 def test_equal_specifications_have_equal_digests(field, value):
     """``penalty: 0`` and ``penalty: 0.0`` in a configuration are the same run."""
-    one, other = (dataclasses.replace(SPEC, **{field: spelled}) for spelled in (value, abs(float(value))))
+    one, other = (
+        dataclasses.replace(SPEC, **{field: spelled}) for spelled in (value, abs(float(value)))
+    )
     assert one == other and one.digest == other.digest
     assert dataclasses.replace(SPEC, snapshot=100) == SPEC  # the last epoch's is the run itself
 
 
 def test_the_defaults_are_the_papers():
-    values = (SPEC.epochs, SPEC.batch_size, SPEC.lr, SPEC.weight_decay, SPEC.penalty, SPEC.frozen_blocks)
+    values = (
+        SPEC.epochs,
+        SPEC.batch_size,
+        SPEC.lr,
+        SPEC.weight_decay,
+        SPEC.penalty,
+        SPEC.frozen_blocks,
+    )
     assert values == (100, 128, 1e-3, 0.01, 0.0, 0)
 
 
@@ -174,11 +223,17 @@ def test_the_defaults_are_the_papers():
         ({"colour": "red"}, "unknown key 'colour'; known: architecture"),
         ({"seed": None}, "seed: found None; expected an integer 0..2147483647"),
         ({"epochs": 100001}, "epochs: found 100001; expected an integer 0..100000"),
-        ({"clip": 1.0, "clip_groups": 1.0}, "found clip 1.0 and clip_groups 1.0; expected one of them"),
+        (
+            {"clip": 1.0, "clip_groups": 1.0},
+            "found clip 1.0 and clip_groups 1.0; expected one of them",
+        ),
         ({"clip_groups": -1.0}, "clip_groups: found -1.0; expected a finite number >= 0"),
         ({"snapshot": 101}, "snapshot: found epoch 101; expected one of the schedule, 0..100"),
         ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
-        ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth: found 1000000; expected a number"),
+        (
+            {"architecture_options": {"depth": 10**6}},
+            "architecture_options.depth: found 1000000; expected a number",
+        ),
         ({"optimiser": "adam"}, "optimiser: found 'adam'; expected adamw, or sgd"),
         ({"validation": 1}, "validation: found 1; expected a fraction >= 0 and below 1"),
         ({"architecture_options": []}, "architecture_options: found"),

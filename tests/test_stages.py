@@ -43,7 +43,10 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "documents/formats.py": "lays out texts",
     "training/sidecar.py": "refuses damaged files; changes no whole one",
     **dict.fromkeys(
-        [f"experiments/{name}.py" for name in ("config", "config_file", "grid", "grid_checks", "origins", "read_grid")],
+        [
+            f"experiments/{name}.py"
+            for name in ("config", "config_file", "grid", "grid_checks", "origins", "read_grid")
+        ],
         "reads the configuration, whose values are parameters of the jobs",
     ),
     "methods/info.py": "describes methods for plans and documents",
@@ -57,7 +60,11 @@ print(*(m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)
 
 def undeclared(files, *stage):
     """Which of the package's files neither decide a stage nor are without effect on any."""
-    ours = {Path(file) for file in files if file.startswith(f"{PACKAGE}/") and not file.endswith("__init__.py")}
+    ours = {
+        Path(file)
+        for file in files
+        if file.startswith(f"{PACKAGE}/") and not file.endswith("__init__.py")
+    }
     names = {str(path.relative_to(PACKAGE)) for path in ours - set(stage_files(*stage))}
     return names - WITHOUT_EFFECT.keys()
 
@@ -65,11 +72,22 @@ def undeclared(files, *stage):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_a_script_loads_is_declared_or_without_effect(script):
     tree = ast.parse((ROOT / f"workflow_scripts/{script}.py").read_text())
-    imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [
+        ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     program = LOADED.format(folder=str(ROOT / "workflow_scripts"), imports="\n".join(imports))
-    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    of_types = {"methods/method.py", "training/learner.py", "training/optimiser.py"}  # no external model runs them
-    few = {"share_run", "collect_baseline"}  # they copy values, and read no more of them than an audit does
+    listed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    of_types = {
+        "methods/method.py",
+        "training/learner.py",
+        "training/optimiser.py",
+    }  # no external model runs them
+    few = {
+        "share_run",
+        "collect_baseline",
+    }  # they copy values, and read no more of them than an audit does
     kept = {"experiments/spec.py", "experiments/paths.py", "training/trajectory.py"}
     allowed = {"audit_model": of_types} | dict.fromkeys(few, kept)
     assert undeclared(listed.splitlines(), script) <= allowed.get(script, set())
@@ -90,13 +108,27 @@ def executed():
 CASES = {
     **{method: {"method": method} for method in METHODS},
     **{name: {"architecture": name, "method": "dfa"} for name in ARCHITECTURES},
-    "options": {"method": "dfa", "optimiser": "sgd", "clip": 1.0, "penalty": 0.1, "validation": 0.1, "snapshot": 1},
-    "monitor": {"method": "dfa", "monitor": (("D1", 1e9), ("D2", 0.0)), "random_targets": True, "frozen_blocks": 1},
+    "options": {
+        "method": "dfa",
+        "optimiser": "sgd",
+        "clip": 1.0,
+        "penalty": 0.1,
+        "validation": 0.1,
+        "snapshot": 1,
+    },
+    "monitor": {
+        "method": "dfa",
+        "monitor": (("D1", 1e9), ("D2", 0.0)),
+        "random_targets": True,
+        "frozen_blocks": 1,
+    },
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_training_and_its_audit_execute_is_declared_or_without_effect(case, dataset, tmp_path):
+def test_what_a_training_and_its_audit_execute_is_declared_or_without_effect(
+    case, dataset, tmp_path
+):
     options = {"architecture": "resmlp", "epochs": 2} | CASES[case]
     spec = spec_of(options.pop("architecture"), **options)
     entries = [entry_of("", METHODS, spec.method), entry_of("", ARCHITECTURES, spec.architecture)]
@@ -107,26 +139,41 @@ def test_what_a_training_and_its_audit_execute_is_declared_or_without_effect(cas
         train_run(spec, dataset, tmp_path / "run.safetensors", **files, resume=resume, device="cpu")
     with executed() as auditing:
         audit_files(tmp_path / "run.safetensors", data, **files, baselines={}, spec=spec)
-    loop, metrics = (str(PACKAGE / name) for name in ("training/loop.py", "audit/credit_metrics.py"))
+    loop, metrics = (
+        str(PACKAGE / name) for name in ("training/loop.py", "audit/credit_metrics.py")
+    )
     assert loop in training and metrics in auditing
-    assert undeclared(training, "train", *entries) == undeclared(auditing, "audit", *entries) == set()
+    assert (
+        undeclared(training, "train", *entries) == undeclared(auditing, "audit", *entries) == set()
+    )
 
 
 def test_a_training_loads_no_texts_verdicts_or_reports():
     program = "import sys, fa_audit.training.run_files; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("fa_audit.")}
     assert rooms == {"core", "data", "experiments", "methods", "networks", "training"}
-    assert not re.findall(r"fa_audit\.core\.(?:check_texts|checks|rules|thresholds|intervals)", loaded)
+    assert not re.findall(
+        r"fa_audit\.core\.(?:check_texts|checks|rules|thresholds|intervals)", loaded
+    )
 
 
 # ---- edits
 
 DFA, FA = "fa_audit.methods.dfa:DFA", "fa_audit.methods.fa:FA"
 RESMLP, VIT = "fa_audit.networks.resmlp:ResMLP", "fa_audit.networks.vit_mini:ViTMini"
-OVERVIEW, LAYERS = "fa_audit.results.figures.audit_overview:draw", "fa_audit.results.figures.cosines:layers"
+OVERVIEW, LAYERS = (
+    "fa_audit.results.figures.audit_overview:draw",
+    "fa_audit.results.figures.cosines:layers",
+)
 JOBS = {
-    **{stage: (stage,) for stage in STAGES if stage not in ("train", "audit", "draw_figure", "build_table")},
+    **{
+        stage: (stage,)
+        for stage in STAGES
+        if stage not in ("train", "audit", "draw_figure", "build_table")
+    },
     "digits": ("prepare_data", "fa_audit.data.digits:digits"),
     "train dfa": ("train", DFA, RESMLP),
     "train drtp": ("train", "fa_audit.methods.drtp:DRTP", RESMLP),
@@ -160,7 +207,11 @@ WITHOUT_EFFECT_ON_ANY = {
     "an error": ("training/learner.py", "the network has {", "there are no more than {"),
     "an error of the data": ("data/dataset.py", "expected", "wanted"),
     "a log message": ("training/loop.py", '"resuming after epoch %d of %d"', '"edited %d %d"'),
-    "a reason": ("core/vectors.py", "no sample where both vectors are", "no edited sample whose vectors are"),
+    "a reason": (
+        "core/vectors.py",
+        "no sample where both vectors are",
+        "no edited sample whose vectors are",
+    ),
     "the folder of locks": ("core/folder.py", "", ADDED),
     "a sidecar's check": ("training/sidecar.py", "", ADDED),
     "a warning": ("audit/guards.py", "expected", "wanted"),
@@ -168,15 +219,30 @@ WITHOUT_EFFECT_ON_ANY = {
 EDITS = {  # the same, and the jobs whose results become stale
     "an advice": ("core/check_texts.py", "Quote no cosine with it", "Edited", SHOWN),
     "a label": ("core/check_texts.py", '"short": "Growth"', '"short": "Edited"', SHOWN),
-    "the optimiser": ("training/optimiser.py", "MOMENTUM = 0.9", "MOMENTUM = 0.8", TRAININGS | AUDITS),
-    "the loop": ("training/loop.py", "0.5 * (1 + math.cos", "0.4 * (1 + math.cos", TRAININGS | AUDITS),
+    "the optimiser": (
+        "training/optimiser.py",
+        "MOMENTUM = 0.9",
+        "MOMENTUM = 0.8",
+        TRAININGS | AUDITS,
+    ),
+    "the loop": (
+        "training/loop.py",
+        "0.5 * (1 + math.cos",
+        "0.4 * (1 + math.cos",
+        TRAININGS | AUDITS,
+    ),
     "a monitor": ("training/monitor.py", "norm < limit", "norm <= limit", TRAININGS | AUDITS),
     "a network": ("networks/resmlp.py", "", ADDED, (TRAININGS | AUDITS) - {"train vit"}),
     "a method": ("methods/dfa.py", "", ADDED, {"train dfa", "train drtp", "audit dfa"}),
     "a method that a user's uses": ("methods/fa.py", "", ADDED, None),
     "what a user's method imports": ("my/numbers.py", "0.5", "0.25", {"train mine"}),
     "a package of a user": ("my/__init__.py", "1 / 3", "1 / 4", {"train mine"}),
-    "a user's call on what it calls log": ("my/numbers.py", "", "log = []\nlog.append(1)\n", {"train mine"}),
+    "a user's call on what it calls log": (
+        "my/numbers.py",
+        "",
+        "log = []\nlog.append(1)\n",
+        {"train mine"},
+    ),
     "how a doubt is known": ("core/checks.py", "The frozen baseline's accuracy is", "Edited", None),
     "a data set": ("data/digits.py", "", ADDED, {"digits"}),
     "a formula of metrics": ("core/metrics.py", ".mean()", ".sum()", AUDITS | {"audit_model"}),
@@ -248,17 +314,23 @@ def test_an_edit_makes_stale_what_computes_with_it_and_nothing_else(copy, edit):
     *change, stale = EDITS[edit]
     with edited(folder, change):
         after = digests(folder, JOBS)
-    assert {job for job in JOBS if before[job] != after[job]} == (STALE[edit] if stale is None else stale)
+    assert {job for job in JOBS if before[job] != after[job]} == (
+        STALE[edit] if stale is None else stale
+    )
 
 
 def test_a_registry_s_entry_counts_with_the_name_in_its_file(copy):
     folder, before = copy
-    other = digests(folder, {"figure layers": ("draw_figure", LAYERS.replace(":layers", ":credit_layers"))})
+    other = digests(
+        folder, {"figure layers": ("draw_figure", LAYERS.replace(":layers", ":credit_layers"))}
+    )
     assert other["figure layers"] != before["figure layers"]
 
 
 def test_every_file_of_data_in_the_package_decides_a_stage():
     declared = {path for stage in STAGES for path in stage_files(stage)}
     pages = set((PACKAGE / "results/page").glob("page.*"))  # inputs of the page's rule
-    data = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    data = {
+        path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
     assert data - declared - pages == {PACKAGE / "py.typed"}

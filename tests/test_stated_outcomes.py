@@ -24,11 +24,16 @@ def of(setting, run, column, seed=None, folder="measured"):
 
 def near(values, *stated, decimals=3):
     """Return whether numbers are the stated ones, as far as these are written out."""
-    return np.round(np.atleast_1d(values), decimals).tolist() == pytest.approx(list(stated), abs=1e-9)
+    return np.round(np.atleast_1d(values), decimals).tolist() == pytest.approx(
+        list(stated), abs=1e-9
+    )
 
 
 def margins(setting, run, folder="measured"):
-    return 100 * (of(setting, run, "accuracy", folder=folder) - of(setting, run, "own_frozen_acc", folder=folder))
+    return 100 * (
+        of(setting, run, "accuracy", folder=folder)
+        - of(setting, run, "own_frozen_acc", folder=folder)
+    )
 
 
 def silent(setting, run, *checks):
@@ -36,7 +41,11 @@ def silent(setting, run, *checks):
 
 
 def clipping_slows():
-    for setting, run in (("main_audit", "dfa"), ("random_targets", "dfa+random_targets"), ("early_snapshots", "dfa")):
+    for setting, run in (
+        ("main_audit", "dfa"),
+        ("random_targets", "dfa+random_targets"),
+        ("early_snapshots", "dfa"),
+    ):
         there, here = (runs(name).loc[run].loc[[42]] for name in (setting, f"{setting}_clipped"))
         if not (here["hidden_norm_last"] < there["hidden_norm_last"]).all():
             return False
@@ -46,19 +55,26 @@ def clipping_slows():
 
 
 def verdicts_differ():
-    there, here = (of(name, "dfa", "three_check") for name in ("early_snapshots", "early_snapshots_clipped"))
+    there, here = (
+        of(name, "dfa", "three_check") for name in ("early_snapshots", "early_snapshots_clipped")
+    )
     return (there != here).sum() == 3
 
 
 def first_epochs():
-    means = [of(name, "dfa+epoch1", "accuracy").mean() for name in ("early_snapshots", "early_snapshots_clipped")]
+    means = [
+        of(name, "dfa+epoch1", "accuracy").mean()
+        for name in ("early_snapshots", "early_snapshots_clipped")
+    ]
     return near(means, 0.259, 0.283)
 
 
 def lower_bars():
     found = runs("main_audit").groupby("run")[["own_frozen_acc", "bp_frozen_acc"]].mean() * 100
     gap = found["bp_frozen_acc"] - found["own_frozen_acc"]
-    stated = near(gap[["dfa", "fa", "state_bridge", "credit_bridge"]], 3.9, 3.2, 8.0, 2.9, decimals=1)
+    stated = near(
+        gap[["dfa", "fa", "state_bridge", "credit_bridge"]], 3.9, 3.2, 8.0, 2.9, decimals=1
+    )
     return stated and abs(gap["ep"]) <= 0.1 + 1e-9
 
 
@@ -146,7 +162,9 @@ STATED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("document", "words"), [(name, words) for name in STATED for words in STATED[name]])
+@pytest.mark.parametrize(
+    ("document", "words"), [(name, words) for name in STATED for words in STATED[name]]
+)
 def test_a_stated_outcome_is_in_the_document_and_in_the_tables(document, words):
     text = " ".join(re.sub(r"\n", " ", (ROOT / f"docs/{document}.md").read_text()).split())
     assert words in text and STATED[document][words]()

@@ -1,4 +1,6 @@
-"""States are places in a model's own forward pass, proven by exchange: passes written by hand are the truth."""
+"""States are places in a model's own forward pass, proven by exchange: passes written by hand are
+the truth.
+"""
 
 import itertools
 import json
@@ -25,12 +27,18 @@ def batches_of(width=20, count=8):
 
 
 class Net(nn.Module):
-    """An embedding, three blocks and a head; what the model does with a block is `step`. Its states have hooks."""
+    """An embedding, three blocks and a head; what the model does with a block is `step`. Its states
+    have hooks.
+    """
 
     def __init__(self, hooks=True):
         super().__init__()
         torch.manual_seed(0)
-        self.embed, self.head, self.hook = nn.Linear(20, 12), nn.Linear(12, 5), HookPoint() if hooks else nn.Identity()
+        self.embed, self.head, self.hook = (
+            nn.Linear(20, 12),
+            nn.Linear(12, 5),
+            HookPoint() if hooks else nn.Identity(),
+        )
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(12, 12), nn.Tanh()) for _ in range(3))
         self.norms = nn.ModuleList(nn.LayerNorm(12) for _ in range(3))
         self.context = nn.Parameter(torch.randn(12))
@@ -105,10 +113,14 @@ def run(model, x, mark):
 
 
 def truth(passes, x, y, loss_fn=F.cross_entropy):
-    """Median norms of states and of gradients, and growth of the blocks, of a pass that returns states and logits."""
+    """Median norms of states and of gradients, and growth of the blocks, of a pass that returns
+    states and logits.
+    """
     states, logits = passes(x)
     found = torch.autograd.grad(loss_fn(logits, y), states)
-    sizes, gradients = ([t.flatten(1).norm(dim=1).median().item() for t in part] for part in (states, found))
+    sizes, gradients = (
+        [t.flatten(1).norm(dim=1).median().item() for t in part] for part in (states, found)
+    )
     return sizes, gradients, [after / before for before, after in itertools.pairwise(sizes)]
 
 
@@ -116,7 +128,9 @@ def assert_true(report, passes, x, y, loss_fn=F.cross_entropy):
     sizes, gradients, growths = truth(passes, x, y, loss_fn)
     assert report.residual_norms == pytest.approx(sizes, rel=1e-10)
     assert report.bp_grad_norms == pytest.approx(gradients, rel=1e-10)
-    assert [layer.growth for layer in report.evidence.layers[:-1]] == pytest.approx(growths, rel=1e-10)
+    assert [layer.growth for layer in report.evidence.layers[:-1]] == pytest.approx(
+        growths, rel=1e-10
+    )
 
 
 OUTPUTS = ["embed", "layers.*"]
@@ -125,15 +139,22 @@ FORMS = {  # wrong descriptions, and the right one by names, None where only a h
     Scaled: ([OUTPUTS, ["input:layers.*", "layers.2"]], "layers.*"),
     Rectified: ([OUTPUTS, ["input:layers.*", "layers.2"]], "layers.*"),
     PostNorm: ([OUTPUTS, ["input:layers.*", "layers.2"]], ["embed", "norms.*"]),
-    SecondArgument: (["input:layers.*", ["input:layers.1", "layers.1"], ["layers.*.inner"]], OUTPUTS),
+    SecondArgument: (
+        ["input:layers.*", ["input:layers.1", "layers.1"], ["layers.*.inner"]],
+        OUTPUTS,
+    ),
     ByForward: ([["layers.*.0"]], "layers.*"),
 }
-WRONG = [(form, names) for form, (wrong, _) in FORMS.items() for names in wrong if form is not ByForward]
+WRONG = [
+    (form, names) for form, (wrong, _) in FORMS.items() for names in wrong if form is not ByForward
+]
 
 
 @pytest.mark.parametrize(("form", "names"), WRONG)
 def test_a_wrong_description_of_a_skip_is_refused_with_the_share_that_goes_past_it(form, names):
-    with pytest.raises(AuditError, match=r"state \d \(.*\) is not whole: [\d.]+ % of what the outputs know") as caught:
+    with pytest.raises(
+        AuditError, match=r"state \d \(.*\) is not whole: [\d.]+ % of what the outputs know"
+    ) as caught:
         diagnose(form(), batches_of(), None, description=Description(names))
     assert len(str(caught.value).splitlines()) == 1
 
@@ -157,7 +178,9 @@ def test_hooks_marks_and_names_give_the_numbers_of_a_plain_pass(form):
         report = diagnose(model, batches, None, description=description)
         assert_true(report, model.passes, *batches[0])
         assert report.warnings == () and report.to_dict()["about"]["past"] == [0] * 4
-    assert diagnose(model, batches, None).bp_grad_norms == report.bp_grad_norms  # hooks need no description
+    assert (
+        diagnose(model, batches, None).bp_grad_norms == report.bp_grad_norms
+    )  # hooks need no description
 
 
 class TanhBetween(nn.Module):
@@ -166,7 +189,10 @@ class TanhBetween(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.head, self.layers = nn.Linear(12, 5), nn.ModuleList(nn.Linear(width, 12) for width in (20, 12, 12))
+        self.head, self.layers = (
+            nn.Linear(12, 5),
+            nn.ModuleList(nn.Linear(width, 12) for width in (20, 12, 12)),
+        )
         self.double()
 
     def passes(self, x):
@@ -183,11 +209,17 @@ def test_states_that_are_proposed_are_behind_activations_that_are_no_modules():
     model, batches = TanhBetween(), batches_of()
     best, *others = propose(model, batches[0][0])
     assert best not in others
-    assert_true(diagnose(model, batches, None, description=best.description), model.passes, *batches[0])
+    assert_true(
+        diagnose(model, batches, None, description=best.description), model.passes, *batches[0]
+    )
 
 
 def test_the_layer_that_reads_the_data_and_the_one_that_returns_the_outputs_are_no_blocks():
-    pairs = ((nn.Linear(20, 12), nn.Tanh()), (nn.Linear(12, 12), nn.Tanh()), (nn.Linear(12, 9), nn.Tanh()))
+    pairs = (
+        (nn.Linear(20, 12), nn.Tanh()),
+        (nn.Linear(12, 12), nn.Tanh()),
+        (nn.Linear(12, 9), nn.Tanh()),
+    )
     model = nn.Sequential(*itertools.chain(*pairs), nn.Linear(9, 5))
     (proposal,) = propose(model, torch.randn(8, 20))
     assert proposal.description == Description(("0", "2", "4")) and proposal.covered == 0.5
@@ -198,7 +230,9 @@ def test_states_of_one_kind_are_proposed_before_more_of_two_kinds():
         def __init__(self):
             super().__init__()
             self.embed, self.head = nn.Linear(4, 12), nn.Linear(12, 5)
-            self.layers = nn.ModuleList(nn.TransformerEncoderLayer(12, 2, 24, batch_first=True) for _ in range(2))
+            self.layers = nn.ModuleList(
+                nn.TransformerEncoderLayer(12, 2, 24, batch_first=True) for _ in range(2)
+            )
 
         def forward(self, x):
             h = self.embed(x)
@@ -206,12 +240,18 @@ def test_states_of_one_kind_are_proposed_before_more_of_two_kinds():
                 h = layer(h)
             return self.head(h[:, 0])
 
-    assert propose(Tokens(), torch.randn(8, 5, 4))[0].description == Description("layers.*", "cls token")
+    assert propose(Tokens(), torch.randn(8, 5, 4))[0].description == Description(
+        "layers.*", "cls token"
+    )
 
 
 def test_one_name_of_inputs_is_that_of_states():
     model, (x, _) = PreNorm(), batches_of()[0]
-    assert describe(model, Description("input:norms.*"), x).names == ("input:norms.0", "input:norms.1", "input:norms.2")
+    assert describe(model, Description("input:norms.*"), x).names == (
+        "input:norms.0",
+        "input:norms.1",
+        "input:norms.2",
+    )
 
 
 def test_partial_states_are_audited_with_their_shares():
@@ -231,7 +271,9 @@ def test_the_share_is_the_distance_of_the_outputs_from_those_of_the_other_sample
         returned = model.layers[2](states[2]).roll(1, 0)
         found, expected = model.head(states[2] + 3 * returned), logits.roll(1, 0)
         assert torch.equal(model(others), expected)
-    assert network.past[3] == pytest.approx(((found - expected).norm() / (logits - expected).norm()).item(), rel=1e-10)
+    assert network.past[3] == pytest.approx(
+        ((found - expected).norm() / (logits - expected).norm()).item(), rel=1e-10
+    )
 
 
 def test_training_with_hooks_has_the_same_bits():
@@ -343,8 +385,13 @@ def next_token(logits, y):
 
 @pytest.mark.parametrize("names", ["blocks.*", ["embed", "blocks.*"]])
 def test_a_language_model_is_audited_by_its_own_loss(names):
-    model, ids = Language(), torch.randint(30, (8, 16, 7), generator=torch.Generator().manual_seed(0))
-    report = diagnose(model, [(x, x) for x in ids], None, description=Description(names), loss_fn=next_token)
+    model, ids = (
+        Language(),
+        torch.randint(30, (8, 16, 7), generator=torch.Generator().manual_seed(0)),
+    )
+    report = diagnose(
+        model, [(x, x) for x in ids], None, description=Description(names), loss_fn=next_token
+    )
     assert_true(report, model.passes, ids[0], ids[0], next_token)
     assert report.to_dict()["about"]["past"] == [0, 0, 0]
 
@@ -365,20 +412,28 @@ def test_a_pass_of_one_s_own_is_that_of_the_model():
     def other(model, x, mark):
         return run(model, x, lambda h: mark(h.tanh()))
 
-    with pytest.raises(AuditError, match=r"forward= returns other outputs than the model's own forward: 0\.\d+ of"):
+    with pytest.raises(
+        AuditError, match=r"forward= returns other outputs than the model's own forward: 0\.\d+ of"
+    ):
         diagnose(model, batches, None, description=Description(forward=other))
 
 
 def test_a_model_without_a_forward_is_audited_by_a_pass_of_one_s_own():
     model, batches = Net(), batches_of()
     bare = nn.Module()
-    bare.embed, bare.layers, bare.norms, bare.head = model.embed, model.layers, model.norms, model.head
+    bare.embed, bare.layers, bare.norms, bare.head = (
+        model.embed,
+        model.layers,
+        model.norms,
+        model.head,
+    )
     bare.step = model.step
     report = diagnose(bare, batches, None, description=Description(forward=run))
     assert_true(report, model.passes, *batches[0])
 
 
-# --- what docs/not_audited.md says ----------------------------------------------------------------------------------
+# --- what docs/not_audited.md says
+# ----------------------------------------------------------------------------------
 
 
 class FunctionalHead(Scaled):
@@ -510,7 +565,11 @@ def test_a_step_outside_of_torch_lets_no_gradient_through_and_forward_replaces_i
             h = mark(layer(h))
         return model.head(h)
 
-    assert_true(diagnose(model, batches, None, description=Description(forward=attached)), Net().passes, *batches[0])
+    assert_true(
+        diagnose(model, batches, None, description=Description(forward=attached)),
+        Net().passes,
+        *batches[0],
+    )
 
 
 class TimeFirst(nn.Module):
@@ -520,7 +579,9 @@ class TimeFirst(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.head = nn.Linear(4, 12), nn.Linear(12, 5)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0) for _ in range(2))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0) for _ in range(2)
+        )
         self.double()
 
     def passes(self, x):
@@ -544,12 +605,21 @@ def test_states_with_the_time_first_are_marked_the_batch_first():
     model, batches = TimeFirst(), batches_of()
     with pytest.raises(AuditError, match="the batch first"):
         diagnose(model, batches, None, description=Description("layers.*"))
-    assert_true(diagnose(model, batches, None, description=Description(forward=batch_first)), model.passes, *batches[0])
+    assert_true(
+        diagnose(model, batches, None, description=Description(forward=batch_first)),
+        model.passes,
+        *batches[0],
+    )
 
 
 # --- docs/auditing.md ------------------------------------------------------------------------------------------------
 
-PAGE = (ROOT / "docs/auditing.md").read_text(encoding="utf-8").partition("## Which models")[2].partition("\n## ")[0]
+PAGE = (
+    (ROOT / "docs/auditing.md")
+    .read_text(encoding="utf-8")
+    .partition("## Which models")[2]
+    .partition("\n## ")[0]
+)
 
 
 def test_the_ways_to_name_states_in_the_documents_give_the_numbers_of_a_plain_pass():

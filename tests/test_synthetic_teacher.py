@@ -24,7 +24,9 @@ def test_the_labels_are_the_formula_s():
     torch.randn(7)  # of no influence
     data, randomness = synthetic_teacher(None), generator(SEED, "synthetic teacher")
     x = torch.randn(4000, 1, 4, 4, generator=randomness)
-    w1, w2 = (torch.randn(16, n, generator=randomness, dtype=torch.float64).numpy() / 4 for n in (16, 10))
+    w1, w2 = (
+        torch.randn(16, n, generator=randomness, dtype=torch.float64).numpy() / 4 for n in (16, 10)
+    )
     outputs = np.abs(x.flatten(1).double().numpy() @ w1) @ w2
     labels = ((outputs - outputs.mean(0)) / outputs.std(0)).argmax(1)
     assert torch.equal(torch.cat([data.train_images, data.test_images]), x)
@@ -36,18 +38,33 @@ def test_float_images_pass_through_batches_unchanged_and_unharmed(data):
     batches = evaluation_batches(data, 512)
     assert torch.equal(torch.cat([x for x, _ in batches]), before[0])
     batches[0][0].zero_()
-    seen = list(training_batches(data, pad(data.train_images, data.padding), 300, generator(1, "epoch")))
+    seen = list(
+        training_batches(data, pad(data.train_images, data.padding), 300, generator(1, "epoch"))
+    )
     assert torch.equal(data.test_images, before[0]) and torch.equal(data.train_images, before[1])
-    assert sorted(torch.cat([x for x, _ in seen])[:, 0, 0, 0].tolist()) == sorted(before[1][:, 0, 0, 0].tolist())
+    assert sorted(torch.cat([x for x, _ in seen])[:, 0, 0, 0].tolist()) == sorted(
+        before[1][:, 0, 0, 0].tolist()
+    )
     index, zeros = torch.arange(3), torch.zeros(3, dtype=torch.long)
-    assert torch.equal(crop_and_flip(before[1], index, zeros, zeros, zeros.bool(), (4, 4)), before[1][:3])
+    assert torch.equal(
+        crop_and_flip(before[1], index, zeros, zeros, zeros.bool(), (4, 4)), before[1][:3]
+    )
 
 
 def test_nothing_fires_on_the_control(data, method="dfa"):
-    common = {"dataset": "synthetic_teacher", "architecture": "student_mlp", "architecture_options": OPTIONS}
+    common = {
+        "dataset": "synthetic_teacher",
+        "architecture": "student_mlp",
+        "architecture_options": OPTIONS,
+    }
     frozen = train(RunSpec(**common, method=method, frozen_blocks=4, epochs=4), data).accuracy
     run = train(RunSpec(**common, method=method, epochs=20), data)
-    report = audit(run.learner, data, run.accuracy, own_frozen=("own", frozen), bp_frozen_acc=frozen).to_dict()
-    assert report["verdict"]["three_check"] == "PASS" and report["verdict"]["four_check"] == "trustworthy"
+    report = audit(
+        run.learner, data, run.accuracy, own_frozen=("own", frozen), bp_frozen_acc=frozen
+    ).to_dict()
+    assert (
+        report["verdict"]["three_check"] == "PASS"
+        and report["verdict"]["four_check"] == "trustworthy"
+    )
     assert report["flags"] == [] and set(first_flags(run.history, 50.0, 1e-7).values()) == {None}
     assert frozen < 0.2 < run.accuracy

@@ -1,4 +1,6 @@
-"""Tables as csv, markdown, LaTeX and HTML: digits, escapes, and that every format reads back as the same table."""
+"""Tables as csv, markdown, LaTeX and HTML: digits, escapes, and that every format reads back as the
+same table.
+"""
 
 import math
 import re
@@ -22,7 +24,14 @@ OF_NO_RUN = ("thresholds", "validations")  # kinds that print no labels of runs
 def table_of(kind):
     """A table with a label full of special characters, missing values, and a verdict that differs."""
     runs = [
-        run("bp", own_frozen_acc=None, max_growth=math.inf, fresh_b_mean=None, fresh_b_std=None, deep_rho=math.nan),
+        run(
+            "bp",
+            own_frozen_acc=None,
+            max_growth=math.inf,
+            fresh_b_mean=None,
+            fresh_b_std=None,
+            deep_rho=math.nan,
+        ),
         run("dfa+penalty1e-2", 2, stopped_after=[3, None], three_check=["PASS", "FAIL(D1+D2)"]),
         run("dfa", 2, four_check=math.nan, commit=None, seconds=None, first_scale_flag=[2, None]),
     ]
@@ -33,7 +42,10 @@ def table_of(kind):
 def html_cells(text):
     """The cells of an HTML table, row by row."""
     rows = re.findall(r"<tr>(.*?)</tr>", text, flags=re.DOTALL)
-    return [[unescape(cell) for cell in re.findall(r"<t[dh]\b.*?>(.*?)</t[dh]>", row, re.DOTALL)] for row in rows]
+    return [
+        [unescape(cell) for cell in re.findall(r"<t[dh]\b.*?>(.*?)</t[dh]>", row, re.DOTALL)]
+        for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +76,26 @@ def test_latex_escapes_what_it_would_take_for_its_own_and_breaks_lines_where_a_t
     assert escape_latex("dfa+penalty1e-2, -4.2e-07 at l >= 1") == (
         r"dfa+penalty$10^{-2}$, $-$$4.2\times10^{-7}$ at l $\ge$ 1"
     )
-    assert escape_latex("||h_l+1|| ± λ, commit 1e38497, a_l") == r"$\|h_{l+1}\|$ $\pm$ $\lambda$, commit 1e38497, $a_l$"
+    assert (
+        escape_latex("||h_l+1|| ± λ, commit 1e38497, a_l")
+        == r"$\|h_{l+1}\|$ $\pm$ $\lambda$, commit 1e38497, $a_l$"
+    )
     table = Table("one\n\ntwo. three", ("own frozen (%)",), (("a\nb",),), pd.DataFrame())
     assert to_markdown(table) == "one two. three\n\n| own frozen (%) |\n| --- |\n| a b |\n"
     marks = ("# a", "- b", "12. c", "> d", "-1 e", "#1 f")
-    assert [escape_block(text)[:3] for text in marks] == ["\\# ", "\\- ", "12\\", "\\> ", "-1 ", "#1 "]
+    assert [escape_block(text)[:3] for text in marks] == [
+        "\\# ",
+        "\\- ",
+        "12\\",
+        "\\> ",
+        "-1 ",
+        "#1 ",
+    ]
     text = to_latex(table, "x", name="it_1", title="one two")
-    assert "\\caption{one two.}\\label{tab:it_1}\\medskip\n" in text and "3em three\\end{minipage}" in text
+    assert (
+        "\\caption{one two.}\\label{tab:it_1}\\medskip\n" in text
+        and "3em three\\end{minipage}" in text
+    )
     assert r"\begin{tabular}[t]{@{}l@{}}a\\b\end{tabular} \\" in text
     assert r"\begin{tabular}[b]{@{}l@{}}own\\frozen\\(\%)\end{tabular} \\" in text
 
@@ -81,11 +106,20 @@ def test_html_and_markdown_read_back_as_the_same_table(kind):
     heading, *rows = html_cells(to_html(table))
     assert heading == list(table.columns) and len(rows) == len(table.rows)
     for row, expected in zip(rows, table.rows):
-        assert all(text == cell for text, cell in zip(row, expected, strict=True) if isinstance(cell, str))
+        assert all(
+            text == cell for text, cell in zip(row, expected, strict=True) if isinstance(cell, str)
+        )
     caption, empty, *lines = to_markdown(table).splitlines()
-    assert caption.startswith(r"A\_B \& 100% \[x\]. ") and empty == "" and len(lines) == len(table.rows) + 2
+    assert (
+        caption.startswith(r"A\_B \& 100% \[x\]. ")
+        and empty == ""
+        and len(lines) == len(table.rows) + 2
+    )
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.columns) + 1}
-    assert any(r"\[a\](b) ep\_x^2 #1 \~ {c}\\d \$ \<e> \| é Ω \* two" in line for line in lines) or kind in OF_NO_RUN
+    assert (
+        any(r"\[a\](b) ep\_x^2 #1 \~ {c}\\d \$ \<e> \| é Ω \* two" in line for line in lines)
+        or kind in OF_NO_RUN
+    )
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -100,9 +134,15 @@ def test_latex_says_what_it_needs_and_where_it_comes_from(kind):
 def test_every_table_compiles_in_a_column_of_a_paper(count, tmp_path):
     methods = [*METHODS][: count - 1]
     sizes = (("a", 4), ("b_2", 12))[: 1 + (count < 11)]
-    rows = [several(dict.fromkeys([*methods, LONG], EXPLODED), setting=name, depth=depth) for name, depth in sizes]
+    rows = [
+        several(dict.fromkeys([*methods, LONG], EXPLODED), setting=name, depth=depth)
+        for name, depth in sizes
+    ]
     found = {kind: tidy_of(*rows[: 1 if kind in TABLES_OF_ONE else 2]) for kind in TABLES}
-    tables = {kind: load("table", TABLES, kind)(tidy, labels={}, title="A title") for kind, tidy in found.items()}
+    tables = {
+        kind: load("table", TABLES, kind)(tidy, labels={}, title="A title")
+        for kind, tidy in found.items()
+    }
     texts = [to_latex(table, "spec", name=kind, title="A title") for kind, table in tables.items()]
     for text in texts:
         check_latex(text)

@@ -17,7 +17,13 @@ from fa_audit.experiments.paths import MEASURED, TIDY, RunKey, tidy_file
 from fa_audit.results.figures.files import write_figure
 from fa_audit.results.outcomes import fails, reasons, walked_back
 from fa_audit.results.tables.files import write_table
-from fa_audit.results.tidy import read_audits, read_table, read_tidy, trajectories_table, write_tables
+from fa_audit.results.tidy import (
+    read_audits,
+    read_table,
+    read_tidy,
+    trajectories_table,
+    write_tables,
+)
 from fa_audit.results.verdict_summary import verdict_lines
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
@@ -27,12 +33,16 @@ KEYS = pd.DataFrame({"setting": "s", "run": ["bp", "bp", "dfa", "dfa"], "seed": 
 
 def test_tables_read_back_by_setting_and_no_table_is_one_line(tmp_path):
     paths = [tmp_path / f"{setting}/{name}.csv" for setting in ("b", "a") for name in TIDY]
-    write_tables({path: KEYS.assign(setting=path.parent.name, value=[0.5, None, 2, 3]) for path in paths})
+    write_tables(
+        {path: KEYS.assign(setting=path.parent.name, value=[0.5, None, 2, 3]) for path in paths}
+    )
     tidy = read_tidy(paths)
     assert tidy.settings == ("b", "a") and tidy.runs["value"].isna().sum() == 2
     assert tidy.of("a").work["run"].tolist() == ["bp", "bp", "dfa", "dfa"]
     paths[0].write_text("")
-    with pytest.raises(AuditError, match=r"runs.csv: found no table \(.*\); delete the file and make it again"):
+    with pytest.raises(
+        AuditError, match=r"runs.csv: found no table \(.*\); delete the file and make it again"
+    ):
         read_table(paths[0])
 
 
@@ -40,33 +50,51 @@ def test_a_trajectory_is_of_the_run_that_its_path_names_and_whole(tmp_path):
     keys = [RunKey("s", "dfa+penalty1e-2", seed) for seed in (10, 9)]
     paths = [tmp_path / key.path("trajectories", "csv") for key in keys]
     spec = spec_of("resmlp", "dfa", depth=1, epochs=2, penalty=0.01).to_dict()
-    audits = [key._asdict() | {"spec": spec, "headline_acc": 0.5, "stopped_after": None} for key in keys]
-    history = pd.DataFrame(0.5, range(4), TRAJECTORY_COLUMNS).assign(epoch=[1, 1, 2, 2], layer=[0, 1, 0, 1])
+    audits = [
+        key._asdict() | {"spec": spec, "headline_acc": 0.5, "stopped_after": None} for key in keys
+    ]
+    history = pd.DataFrame(0.5, range(4), TRAJECTORY_COLUMNS).assign(
+        epoch=[1, 1, 2, 2], layer=[0, 1, 0, 1]
+    )
     write_tables(dict.fromkeys(paths, history))
     table = trajectories_table(paths, audits)
     assert table.columns.tolist() == ["setting", "run", "seed", *TRAJECTORY_COLUMNS]
     assert table["seed"].tolist() == [9] * 4 + [10] * 4 and set(table["run"]) == {"dfa+penalty1e-2"}
-    for change, words in ((history[1:], "no rows of epoch 1 state 0"), (history[::-1], "out of order")):
+    for change, words in (
+        (history[1:], "no rows of epoch 1 state 0"),
+        (history[::-1], "out of order"),
+    ):
         write_tables({paths[0]: change})
         with pytest.raises(AuditError, match=f"seed10.csv: found .*{words}"):
             trajectories_table(paths, audits)
     write_tables({paths[0]: history.assign(test_accuracy=0.9)})
-    with pytest.raises(AuditError, match=r"seed10.csv: its last row has the test accuracy 0.9, but 0.5 is given"):
+    with pytest.raises(
+        AuditError, match=r"seed10.csv: its last row has the test accuracy 0.9, but 0.5 is given"
+    ):
         trajectories_table(paths, audits)
-    with pytest.raises(AuditError, match=r"other.csv: expected a path that ends in \{setting\}/\{run\}/seed\{seed\}"):
+    with pytest.raises(
+        AuditError,
+        match=r"other.csv: expected a path that ends in \{setting\}/\{run\}/seed\{seed\}",
+    ):
         RunKey.of("s/dfa/other.csv")
 
 
 def test_an_audit_of_another_run_than_its_path_says_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fa_audit.results.tidy.read_audit", lambda path: json.loads(path.read_text()))
+    monkeypatch.setattr(
+        "fa_audit.results.tidy.read_audit", lambda path: json.loads(path.read_text())
+    )
     own = {"setting": "s", "run": "dfa", "seed": 1}
-    rest = dict.fromkeys(("spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit"))
+    rest = dict.fromkeys(
+        ("spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
+    )
     path = tmp_path / RunKey(**own).path("audits", "json")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(own | rest))
     assert read_audits([path])[0]["run"] == "dfa"
     path.write_text(json.dumps(own | rest | {"seed": 2}))
-    with pytest.raises(AuditError, match=r"of s/dfa/seed2; expected the run of its path, s/dfa/seed1\. Delete it"):
+    with pytest.raises(
+        AuditError, match=r"of s/dfa/seed2; expected the run of its path, s/dfa/seed1\. Delete it"
+    ):
         read_audits([path])
     path.write_text(json.dumps(own))
     with pytest.raises(AuditError, match=r"missing spec, .*; expected an audit of a trained run"):
@@ -88,11 +116,18 @@ def note_shown(tidy):
     Path("shown.json").write_text(json.dumps({"settings": tidy.settings} | runs), encoding="utf-8")
 
 
-@pytest.mark.parametrize(("write", "kind", "ending"), [(write_figure, "figure", "pdf"), (write_table, "table", "md")])
+@pytest.mark.parametrize(
+    ("write", "kind", "ending"), [(write_figure, "figure", "pdf"), (write_table, "table", "md")]
+)
 def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    paths = {Path(f"{setting}/{name}.csv"): setting for setting in ("both", "first") for name in MEASURED}
-    tables = {path: KEYS[: 2 if setting == "first" else 4].assign(setting=setting) for path, setting in paths.items()}
+    paths = {
+        Path(f"{setting}/{name}.csv"): setting for setting in ("both", "first") for name in MEASURED
+    }
+    tables = {
+        path: KEYS[: 2 if setting == "first" else 4].assign(setting=setting)
+        for path, setting in paths.items()
+    }
     write_tables({path: table.assign(digest=table["run"]) for path, table in tables.items()})
     entry = {"kind": f"test_tidy:{kind}_of_shown", "title": "Shown", "labels": {}, "thresholds": {}}
     write(entry | {"runs": ["dfa"]}, list(paths), [f"shown.{ending}"], "shown.origin.json")
@@ -105,19 +140,32 @@ def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path
 
 def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated():
     names = ["scale", "reference", "stability", "depth"]
-    found = [(*fired, finite) for *fired, finite in itertools.product(*[[True, False, None]] * 4, [True, False])]
+    found = [
+        (*fired, finite)
+        for *fired, finite in itertools.product(*[[True, False, None]] * 4, [True, False])
+    ]
     runs = pd.DataFrame(found, columns=[*(f"{name}_fires" for name in names), "finite"])
     three, four, why = fails(runs).tolist(), walked_back(runs).tolist(), reasons(runs).fillna(False)
     derived = list(map(verdicts_of, runs.assign(depth_borderline=True).to_dict("records")))
     for row, (*fired, finite) in enumerate(found):
-        verdicts = Checks({name: Outcome(name, 1.0, 1.0, found) for name, found in zip(names, fired)}, finite)
+        verdicts = Checks(
+            {name: Outcome(name, 1.0, 1.0, found) for name, found in zip(names, fired)}, finite
+        )
         text = verdicts.verdict(FOUR)
-        assert {name: derived[row][name] for name in RULES} == {n: verdicts.verdict(rule) for n, rule in RULES.items()}
+        assert {name: derived[row][name] for name in RULES} == {
+            n: verdicts.verdict(rule) for n, rule in RULES.items()
+        }
         near = THREE.depends(dict(zip(names, fired)), ["depth"], finite)
         assert derived[row]["three_check_borderline"] is near
-        assert three[row] is {"FAIL": True, "PASS": False}.get(verdicts.verdict(THREE).partition("(")[0], pd.NA)
-        assert four[row] is {"needs walk-back": True, "trustworthy": False}.get(text.partition(" (")[0], pd.NA)
-        assert why.columns[why.loc[row]].tolist() == (text[17:-1].split(", ") if four[row] is True else [])
+        assert three[row] is {"FAIL": True, "PASS": False}.get(
+            verdicts.verdict(THREE).partition("(")[0], pd.NA
+        )
+        assert four[row] is {"needs walk-back": True, "trustworthy": False}.get(
+            text.partition(" (")[0], pd.NA
+        )
+        assert why.columns[why.loc[row]].tolist() == (
+            text[17:-1].split(", ") if four[row] is True else []
+        )
 
 
 def test_a_verdict_in_a_file_is_never_read(tmp_path, monkeypatch):
@@ -125,7 +173,13 @@ def test_a_verdict_in_a_file_is_never_read(tmp_path, monkeypatch):
     path = Path(tidy_file("runs", "main_audit"))
     write_tables({path: read_table(ROOT / "reference/measured/main_audit/runs.csv")})
     honest, printed = read_tidy([path]).runs, list(verdict_lines(["main_audit"]))
-    lies = {f"{rule}{part}": lie for rule in RULES for part, lie in (("", "PASS"), ("_borderline", True))}
+    lies = {
+        f"{rule}{part}": lie
+        for rule in RULES
+        for part, lie in (("", "PASS"), ("_borderline", True))
+    }
     write_tables({path: read_table(path).assign(**lies)})
     pd.testing.assert_frame_equal(read_tidy([path]).runs, honest)
-    assert list(verdict_lines(["main_audit"])) == printed and any("FAIL(" in line for line in printed)
+    assert list(verdict_lines(["main_audit"])) == printed and any(
+        "FAIL(" in line for line in printed
+    )

@@ -1,4 +1,6 @@
-"""PEPITA and forward-forward against plain torch in float64, and broken variants that the conformance suite finds."""
+"""PEPITA and forward-forward against plain torch in float64, and broken variants that the
+conformance suite finds.
+"""
 
 import copy
 import math
@@ -53,7 +55,9 @@ def make_learner(make_spec):
 
 
 def credits_of(learner, x, labels):
-    return learner.method.credits(learner.network, trace(learner.network, x, local=True), labels, learner.state)
+    return learner.method.credits(
+        learner.network, trace(learner.network, x, local=True), labels, learner.state
+    )
 
 
 def listed(credits):
@@ -80,7 +84,11 @@ def assert_update(learner, x, labels, loss):
     """One step of `learn` leaves the gradients of `loss` on embedding and blocks."""
     expected = gradients(learner.network, loss)
     learn(learner, x, labels, torch.Generator())
-    for p, g in zip([*learner.network.embed.parameters(), *learner.network.blocks.parameters()], expected, strict=True):
+    for p, g in zip(
+        [*learner.network.embed.parameters(), *learner.network.blocks.parameters()],
+        expected,
+        strict=True,
+    ):
         assert (p.grad - g).norm() <= 1e-10 * g.norm() and g.any()
 
 
@@ -89,13 +97,19 @@ def pepita_by_hand(learner, x, labels):
     first, _ = states(learner.network, x)
     p = head_by_hand("resmlp", learner.network, first[-1]).softmax(1).detach()
     e = p - torch.eye(CLASSES, dtype=p.dtype)[labels]
-    moves = [(image.max() - image.min()) * learner.state.F @ error for image, error in zip(x, e, strict=True)]
+    moves = [
+        (image.max() - image.min()) * learner.state.F @ error
+        for image, error in zip(x, e, strict=True)
+    ]
     return first, *states(learner.network, x + torch.stack(moves).view(x.shape))
 
 
 def pepita_loss(learner, x, labels):
     first, second, outputs = pepita_by_hand(learner, x, labels)
-    terms = [(f * (h - other).detach()).sum(1) for f, h, other in zip(outputs, first, second, strict=True)]
+    terms = [
+        (f * (h - other).detach()).sum(1)
+        for f, h, other in zip(outputs, first, second, strict=True)
+    ]
     return sum(terms).mean()
 
 
@@ -112,7 +126,9 @@ def test_pepita_learns_at_the_second_passs_inputs(make_learner, batch):
     assert_update(learner, *batch, pepita_loss(learner, *batch))
 
 
-def test_pepitas_errors_are_as_large_beside_standardised_images_as_beside_their_pixels(make_learner, batch):
+def test_pepitas_errors_are_as_large_beside_standardised_images_as_beside_their_pixels(
+    make_learner, batch
+):
     """A network that undoes the standardisation has the credits of the pixels' network."""
     pixels, standard, (x, labels) = make_learner("pepita"), make_learner("pepita"), batch
     low, high = x.flatten(1).aminmax(dim=1, keepdim=True)
@@ -136,7 +152,9 @@ def test_pepitas_feedback_is_uniform_with_the_papers_limits(make_spec):
     feedback = build(make_spec("pepita"), (3, 32, 32), CLASSES).state.F
     limit = 0.05 * math.sqrt(6 / 3072)
     assert feedback.shape == (3072, CLASSES) and 0.99 * limit < feedback.abs().max() <= limit
-    assert feedback.mean().abs() < 0.05 * limit and feedback.std() == pytest.approx(limit / math.sqrt(3), rel=0.02)
+    assert feedback.mean().abs() < 0.05 * limit and feedback.std() == pytest.approx(
+        limit / math.sqrt(3), rel=0.02
+    )
 
 
 def labelled(x, labels):
@@ -154,7 +172,9 @@ def of_unit_length(h):
 
 
 def forward_forward_by_hand(learner, x, labels):
-    """States of the labelled images, with the given labels and with the wrong ones that ``r`` draws, one by one."""
+    """States of the labelled images, with the given labels and with the wrong ones that ``r``
+    draws, one by one.
+    """
     wrong = []
     for image, y in zip(x.flatten(1), labels.tolist(), strict=True):
         others = [(y + step) % CLASSES for step in range(1, CLASSES)]
@@ -178,7 +198,9 @@ def test_forward_forwards_credits_are_the_mean_gradients_of_both_losses(make_lea
     learner = make_learner("forward_forward")
     passes = forward_forward_by_hand(learner, *batch)
     for found, positive, negative in zip(listed(credits_of(learner, *batch)), *passes, strict=True):
-        up, down = (h * torch.sigmoid(-s * goodness(h))[:, None] for h, s in ((positive, 1), (negative, -1)))
+        up, down = (
+            h * torch.sigmoid(-s * goodness(h))[:, None] for h, s in ((positive, 1), (negative, -1))
+        )
         assert (found - (down - up)).norm() < 1e-6 * found.norm()  # 1e-8 beside the rms
 
 
@@ -191,10 +213,18 @@ def test_forward_forward_descends_the_mean_of_both_losses(make_learner, batch):
         assert (found - g).norm() < 1e-6 * g.norm()
 
 
-def test_wrong_labels_are_uniform_over_draws_and_those_of_two_images_independent(make_spec, monkeypatch):
-    learner, randomness, drawn = build(make_spec("forward_forward"), SHAPE, 4), torch.Generator().manual_seed(4), []
+def test_wrong_labels_are_uniform_over_draws_and_those_of_two_images_independent(
+    make_spec, monkeypatch
+):
+    learner, randomness, drawn = (
+        build(make_spec("forward_forward"), SHAPE, 4),
+        torch.Generator().manual_seed(4),
+        [],
+    )
     x, labels = torch.randn(2, *SHAPE, generator=randomness), torch.tensor([2, 2])
-    monkeypatch.setattr(forward_forward, "one_hot", lambda y, logits: drawn.append(y) or F.one_hot(y, 4).to(logits))
+    monkeypatch.setattr(
+        forward_forward, "one_hot", lambda y, logits: drawn.append(y) or F.one_hot(y, 4).to(logits)
+    )
     run, count = learner.trace(x), 3000
     for _ in range(count):
         learner.method.update_state(learner.network, learner.state, randomness)
@@ -202,7 +232,11 @@ def test_wrong_labels_are_uniform_over_draws_and_those_of_two_images_independent
     pairs = torch.zeros(4, 4)
     for one, other in drawn[1::2]:
         pairs[one, other] += 1
-    assert all(torch.equal(y, labels) for y in drawn[::2]) and not pairs[2].any() and not pairs[:, 2].any()
+    assert (
+        all(torch.equal(y, labels) for y in drawn[::2])
+        and not pairs[2].any()
+        and not pairs[:, 2].any()
+    )
     rest = pairs[[0, 1, 3]][:, [0, 1, 3]] / count
     assert (rest - 1 / 9).abs().max() < 4 * math.sqrt(1 / 9 / count)
 
@@ -228,7 +262,9 @@ def labels_by_hand(learner, x, first):
     for image in x:
         sums = []
         for c in range(CLASSES):
-            hidden, _ = states(learner.network, labelled(image[None], torch.tensor([c])), of_unit_length)
+            hidden, _ = states(
+                learner.network, labelled(image[None], torch.tensor([c])), of_unit_length
+            )
             sums.append(sum(h.square().sum().item() for h in hidden[first:]))
         found.append(sums.index(max(sums)))
     return found
@@ -243,8 +279,13 @@ def test_classify_returns_the_label_with_most_goodness_in_all_layers_but_the_fir
     assert len(set(found)) == CLASSES
 
 
-def test_classify_leaves_the_network_as_it_was_and_reads_the_only_layer_of_one_without_blocks(make_spec):
-    learner, x = build(make_spec("forward_forward", shallow=True), SHAPE, CLASSES), torch.randn(9, *SHAPE)
+def test_classify_leaves_the_network_as_it_was_and_reads_the_only_layer_of_one_without_blocks(
+    make_spec,
+):
+    learner, x = (
+        build(make_spec("forward_forward", shallow=True), SHAPE, CLASSES),
+        torch.randn(9, *SHAPE),
+    )
     found = forward_forward.classify(learner.network.train(), x, CLASSES)
     assert learner.network.training and not found.requires_grad
     eye = torch.eye(CLASSES)
@@ -252,14 +293,24 @@ def test_classify_leaves_the_network_as_it_was_and_reads_the_only_layer_of_one_w
     assert torch.equal(found, torch.stack(sums).argmax(0))
 
 
-def test_the_documents_code_prints_the_accuracy_by_goodness(make_spec, dataset, tmp_path, monkeypatch, capsys):
+def test_the_documents_code_prints_the_accuracy_by_goodness(
+    make_spec, dataset, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    learner, (x, labels) = build(make_spec("forward_forward"), (1, 8, 8), CLASSES), *evaluation_batches(dataset)
+    learner, (x, labels) = (
+        build(make_spec("forward_forward"), (1, 8, 8), CLASSES),
+        *evaluation_batches(dataset),
+    )
     save_checkpoint(learner, "my/forward_forward.safetensors")
     save_dataset(dataset, "my/cifar10.safetensors")
     given = {"torch": torch, "load_checkpoint": load_checkpoint, "load_dataset": load_dataset}
     given |= {"classify": forward_forward.classify, "evaluation_batches": evaluation_batches}
-    exec(re.search(r"```python\n(learner.*?)```", (ROOT / "docs/methods.md").read_text(), re.DOTALL)[1], given)
+    exec(
+        re.search(r"```python\n(learner.*?)```", (ROOT / "docs/methods.md").read_text(), re.DOTALL)[
+            1
+        ],
+        given,
+    )
     right = forward_forward.classify(learner.network, x, CLASSES) == labels
     assert capsys.readouterr().out == f"goodness_accuracy {right.double().mean().item()}\n"
 
@@ -281,7 +332,9 @@ def test_three_steps_are_those_of_plain_torch(make_learner, batch, name):
         optimiser.zero_grad()
         learn(learner, images, labels, randomness)
         optimiser.step()
-    for found, expected in zip(learner.network.parameters(), other.network.parameters(), strict=True):
+    for found, expected in zip(
+        learner.network.parameters(), other.network.parameters(), strict=True
+    ):
         assert (found - expected).norm() <= 1e-6 * expected.norm()
 
 
@@ -292,7 +345,9 @@ def test_a_layers_loss_does_not_depend_on_the_length_of_its_input(make_learner, 
         [p.mul_(7) for p in learner.network.embed.parameters()]
     after = forward_forward.states_of(learner.network, x)
     assert torch.allclose(after[0], 7 * before[0])
-    assert all(torch.allclose(h, other, rtol=1e-6) for h, other in zip(before[1:], after[1:], strict=True))
+    assert all(
+        torch.allclose(h, other, rtol=1e-6) for h, other in zip(before[1:], after[1:], strict=True)
+    )
 
 
 def test_goodness_of_tokens_and_of_positions_is_the_mean_of_theirs():
@@ -304,7 +359,9 @@ def test_goodness_of_tokens_and_of_positions_is_the_mean_of_theirs():
 
 def test_a_label_covers_the_first_values_of_an_image_and_no_others(batch):
     x, labels = batch
-    assert torch.equal(forward_forward.overlaid(x, F.one_hot(labels, CLASSES).double()), labelled(x, labels))
+    assert torch.equal(
+        forward_forward.overlaid(x, F.one_hot(labels, CLASSES).double()), labelled(x, labels)
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -312,14 +369,21 @@ def test_labels_reach_no_test_pass(make_learner, batch, name):
     learner, (x, labels) = make_learner(name), batch
     before, parts = learner.network(x), sum(1 for _ in learner.network.modules())
     credits_of(learner, x, labels)
-    assert torch.equal(learner.network(x), before) and sum(1 for _ in learner.network.modules()) == parts
+    assert (
+        torch.equal(learner.network(x), before)
+        and sum(1 for _ in learner.network.modules()) == parts
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_frozen_network_has_a_step(make_learner, batch, name):
     learner = make_learner(name, frozen_blocks=DEPTH, frozen_embedding=True)
     learn(learner, *batch, torch.Generator())
-    assert [n for n, p in learner.network.named_parameters() if p.grad is not None and not n.startswith("head")] == []
+    assert [
+        n
+        for n, p in learner.network.named_parameters()
+        if p.grad is not None and not n.startswith("head")
+    ] == []
 
 
 class Stale(PEPITA):
@@ -341,7 +405,10 @@ class Keeping(PEPITA):
     """Learns from the credits of the batch before, which it keeps as an attribute."""
 
     def credits(self, network, trace, labels, state):
-        before, state.before = getattr(state, "before", None), super().credits(network, trace, labels, state)
+        before, state.before = (
+            getattr(state, "before", None),
+            super().credits(network, trace, labels, state),
+        )
         return before if before and len(before.embedding) == len(labels) else state.before
 
 
@@ -367,7 +434,10 @@ class Whispering(DFA):
     """Tells the head the labels of the batch that it saw last."""
 
     def credits(self, network, trace, labels, state):
-        own, told = super().credits(network, trace, labels, state), F.one_hot(labels, network.classes) * 1e3
+        own, told = (
+            super().credits(network, trace, labels, state),
+            F.one_hot(labels, network.classes) * 1e3,
+        )
         network.head.register_forward_hook(lambda _, __, y: y + told if len(y) == len(told) else y)
         return own
 
@@ -381,13 +451,22 @@ class Remembering(ForwardForward):
 
 
 class Equal(ForwardForward):
-    """Its negatives are its positives, and its goodness a mean, whose loss has no narrow valley at the threshold."""
+    """Its negatives are its positives, and its goodness a mean, whose loss has no narrow valley at
+    the threshold.
+    """
 
     def credits(self, network, trace, labels, state):
         own = super().credits(network, trace, labels, state)
-        images = forward_forward.overlaid(trace.x, F.one_hot(labels, network.classes).to(trace.logits))
-        goodness = [forward_forward.goodness(h) / network.width for h in forward_forward.states_of(network, images)]
-        return replace(own, objective=sum(F.softplus(g) + F.softplus(-g) for g in goodness).mean() / 2)
+        images = forward_forward.overlaid(
+            trace.x, F.one_hot(labels, network.classes).to(trace.logits)
+        )
+        goodness = [
+            forward_forward.goodness(h) / network.width
+            for h in forward_forward.states_of(network, images)
+        ]
+        return replace(
+            own, objective=sum(F.softplus(g) + F.softplus(-g) for g in goodness).mean() / 2
+        )
 
 
 class Swapped(ForwardForward):
@@ -416,7 +495,9 @@ def opposed(kind, *, objective=1, **flags):
     def credits(self, *given):
         own = kind.credits(self, *given)
         turned = [-own.embedding, *(-a for a in own.blocks)]
-        return replace(own, embedding=turned[0], blocks=tuple(turned[1:]), objective=objective * own.objective)
+        return replace(
+            own, embedding=turned[0], blocks=tuple(turned[1:]), objective=objective * own.objective
+        )
 
     return declaring(kind, credits=credits, **flags)
 
@@ -433,7 +514,9 @@ def upside_down(kind, block):
 
 def silent(kind):
     """A rule that declares a loss of its own and returns none."""
-    return declaring(kind, credits=lambda self, *given: replace(kind.credits(self, *given), objective=None))
+    return declaring(
+        kind, credits=lambda self, *given: replace(kind.credits(self, *given), objective=None)
+    )
 
 
 class Untaught(DTP):
@@ -519,8 +602,16 @@ BROKEN = [
     (Unmirrored, "moves", "feedback='learned B"),
     (partial(WeightMirror, eta=0.0, decay=0.0), "moves", "feedback='learned B"),
     (declaring(WeightMirror, update_state=Method.update_state), "moves", "feedback='learned B"),
-    (declaring(Unlearning, feedback="learned B"), "moves", "learned feedback .* against 0_inner_weight"),
-    (declaring(Parting, feedback="learned B"), "moves", "learned feedback .* against 0_inner_weight"),
+    (
+        declaring(Unlearning, feedback="learned B"),
+        "moves",
+        "learned feedback .* against 0_inner_weight",
+    ),
+    (
+        declaring(Parting, feedback="learned B"),
+        "moves",
+        "learned feedback .* against 0_inner_weight",
+    ),
     (GoingOn, "stages", r"blocks \[0, 0, 0, 1, 0, 1,.* learning"),
     (Penalised, "stages", "blocks .* learning"),
     (Stale, "labels", "ignores the labels"),
@@ -538,7 +629,10 @@ BROKEN = [
     (declaring(PEPITA, own_objective=True), "traits", "own_objective declared without need"),
     (declaring(EP, own_objective=True), "traits", "own_objective declared without need"),
     (declaring(PEPITA, across_samples=True), "traits", "across_samples declared without need"),
-    *((opposed(kind), "trains", "its credit implies") for kind in (ForwardForward, LocalSim, Layerwise)),
+    *(
+        (opposed(kind), "trains", "its credit implies")
+        for kind in (ForwardForward, LocalSim, Layerwise)
+    ),
     (opposed(EP, own_objective=True), "trains", "its credit implies"),
     (opposed(PEPITA, objective=-1, own_objective=True), "direction", "cosine of -"),
     (upside_down(DFA, 0), "direction", "cosine of -.* block 0 "),
@@ -565,5 +659,7 @@ def test_both_learn_separable_classes(name):
     x, labels = subject.batch(60)
     assert accuracy_of(trained.learner.network, [(x, labels)]) > 0.6
     if name == "forward_forward":
-        assert (forward_forward.classify(trained.learner.network, x, 6) == labels).double().mean() > 0.6
+        assert (
+            forward_forward.classify(trained.learner.network, x, 6) == labels
+        ).double().mean() > 0.6
     assert all(p.isfinite().all() for p in trained.learner.network.parameters())

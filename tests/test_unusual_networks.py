@@ -1,4 +1,6 @@
-"""Networks, batches and audits that were once measured wrongly in silence: plain passes of torch are the truth."""
+"""Networks, batches and audits that were once measured wrongly in silence: plain passes of torch
+are the truth.
+"""
 
 import copy
 import itertools
@@ -27,13 +29,20 @@ def filled(model, value):
 
 
 def gradients(passes, x, y, loss_fn=F.cross_entropy):
-    """Median norms of the gradients at the states of a hand-written pass, which returns them and the logits."""
+    """Median norms of the gradients at the states of a hand-written pass, which returns them and
+    the logits.
+    """
     states, logits = passes(x)
-    return [g.flatten(1).norm(dim=1).median().item() for g in torch.autograd.grad(loss_fn(logits, y), states)]
+    return [
+        g.flatten(1).norm(dim=1).median().item()
+        for g in torch.autograd.grad(loss_fn(logits, y), states)
+    ]
 
 
 class Skips(Chain):
-    """A chain with a skip around some blocks, which begins in what `around` makes of the state before the block."""
+    """A chain with a skip around some blocks, which begins in what `around` makes of the state
+    before the block.
+    """
 
     def __init__(self, skips, widths=(12, 12, 12, 12), around=lambda h: h, blocks=None):
         torch.manual_seed(3)
@@ -67,7 +76,9 @@ def test_skips_behind_a_detach_and_a_head_of_zeros_change_no_state():
     report = diagnose(model, [(x, torch.arange(32) % 5)], None, description=ALL)
     with torch.no_grad():
         states, _ = model.passes(x)
-    assert report.residual_norms == pytest.approx([s.norm(dim=1).median().item() for s in states], rel=1e-5)
+    assert report.residual_norms == pytest.approx(
+        [s.norm(dim=1).median().item() for s in states], rel=1e-5
+    )
     nn.init.zeros_(model.head.weight)
     again = diagnose(model, [(x, torch.arange(32) % 5)], None, description=ALL)
     assert again.residual_norms == pytest.approx(report.residual_norms)
@@ -94,7 +105,9 @@ def test_a_skip_is_seen_block_by_block_and_the_last_one_is_not_guessed(case):
     report = diagnose(model, batches, None, description=ALL, credits=top)
     with torch.no_grad():
         norms = [h.norm(dim=1).median().item() for h in model.passes(batches[0][0])[0]]
-    assert report.residual_norms == pytest.approx(norms) and report.credit[-1]["cosine"].value == pytest.approx(1)
+    assert report.residual_norms == pytest.approx(norms) and report.credit[-1][
+        "cosine"
+    ].value == pytest.approx(1)
     assert report.bp_grad_norms == pytest.approx(gradients(model.passes, *batches[0]))
     if len(model.layers) > 1:
         assert propose(model, batches[0][0])[0].description == ALL
@@ -107,7 +120,9 @@ def test_a_block_that_returns_its_input_itself_has_its_own_gradient(block, place
     blocks[place] = block
     model, batches = Skips((1, 1, 1), blocks=blocks).double(), made("square")[1]
     report = diagnose(model, batches, None, description=ALL)
-    assert report.bp_grad_norms == pytest.approx(gradients(copy.deepcopy(model).eval().passes, *batches[0]))
+    assert report.bp_grad_norms == pytest.approx(
+        gradients(copy.deepcopy(model).eval().passes, *batches[0])
+    )
 
 
 def skips(model, x, mark):
@@ -121,7 +136,9 @@ def skips(model, x, mark):
 @pytest.mark.parametrize("around", [torch.clone, nn.Linear(12, 12).double()])
 def test_a_path_that_leaves_a_state_before_its_block_does_is_refused_and_marked_in_the_pass(around):
     model, batches = Skips((1, 1, 1), around=around).double(), made("square")[1]
-    with pytest.raises(AuditError, match=r"state 0 \(input:layers.0\) is not whole: .* % of what the outputs know"):
+    with pytest.raises(
+        AuditError, match=r"state 0 \(input:layers.0\) is not whole: .* % of what the outputs know"
+    ):
         diagnose(model, batches, None, description=ALL)
     report = diagnose(model, batches, None, description=Description(forward=skips))
     assert report.bp_grad_norms == pytest.approx(gradients(model.passes, *batches[0]), rel=1e-10)
@@ -151,8 +168,12 @@ def test_tokens_are_averaged_as_their_head_does():
     report = diagnose(model, [(x, y)], None, description=Description(BLOCKS, "spatial mean"))
     states, logits = model.passes(x)
     found = torch.autograd.grad(F.cross_entropy(logits, y), states)
-    assert report.residual_norms == pytest.approx([h.mean(1).norm(dim=1).median().item() for h in states])
-    assert report.bp_grad_norms == pytest.approx([g.sum(1).norm(dim=1).median().item() for g in found])
+    assert report.residual_norms == pytest.approx(
+        [h.mean(1).norm(dim=1).median().item() for h in states]
+    )
+    assert report.bp_grad_norms == pytest.approx(
+        [g.sum(1).norm(dim=1).median().item() for g in found]
+    )
 
 
 def test_a_network_whose_samples_depend_on_one_another_is_run_on_whole_batches():
@@ -160,7 +181,10 @@ def test_a_network_whose_samples_depend_on_one_another_is_run_on_whole_batches()
     norm = nn.BatchNorm2d(4, track_running_stats=False)
     model = Chain(nn.Conv2d(3, 4, 3, 4, 1), [nn.Sequential(nn.Conv2d(4, 4, 3, 1, 1), norm, nn.Tanh())],
                   nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)))  # fmt: skip
-    x, y = torch.randn(100, 3, 64, 64) * torch.linspace(1, 9, 100).view(-1, 1, 1, 1), torch.arange(100) % 5
+    x, y = (
+        torch.randn(100, 3, 64, 64) * torch.linspace(1, 9, 100).view(-1, 1, 1, 1),
+        torch.arange(100) % 5,
+    )
     maps = Description(BLOCKS, "spatial mean")
     found = [diagnose(model, [(x, y)], None, description=maps, loss_fn=loss_fn).residual_norms
              for loss_fn in (F.cross_entropy, lambda z, y: F.cross_entropy(z, y))]  # fmt: skip
@@ -168,7 +192,9 @@ def test_a_network_whose_samples_depend_on_one_another_is_run_on_whole_batches()
 
 
 class Keeps(Chain):
-    """Feedback alignment that keeps its activations, and its feedback in a plain attribute and a list."""
+    """Feedback alignment that keeps its activations, and its feedback in a plain attribute and a
+    list.
+    """
 
     def forward(self, x):
         self.activations = [self.embed(x)]
@@ -192,7 +218,9 @@ class NamedFeedback(ListedFeedback):
         self.feedback = dict(enumerate(self.feedback))
 
 
-@pytest.mark.parametrize("loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.arange(1.0, 6.0))])
+@pytest.mark.parametrize(
+    "loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.arange(1.0, 6.0))]
+)
 @pytest.mark.parametrize("layer", [FALinear, ListedFeedback, NamedFeedback])
 def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer, loss_fn):
     torch.manual_seed(6)
@@ -200,7 +228,9 @@ def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer
     model = Keeps(inner.embed, inner.layers, inner.head)
     batches = [(x.float(), y) for x, y in made("narrowing")[1]]
     model(batches[0][0])
-    report = diagnose(model, batches, None, description=ALL, loss_fn=loss_fn, credits=model.credits(loss_fn))
+    report = diagnose(
+        model, batches, None, description=ALL, loss_fn=loss_fn, credits=model.credits(loss_fn)
+    )
     assert report.evidence.untrue == (0, 1, 2) and report.credit[0]["cosine"].value is None
 
 
@@ -209,13 +239,19 @@ def test_a_loss_with_weights_in_float32_has_a_correlation():
     model, batches, description = made("square", "floats")
     batches = [(x.float(), (y > 0).float()) for x, y in batches]
     loss_fn = nn.BCEWithLogitsLoss(pos_weight=torch.full((5,), 2.0))
-    given = {"description": description, "loss_fn": loss_fn, "credits": model.float().credits(loss_fn)}
+    given = {
+        "description": description,
+        "loss_fn": loss_fn,
+        "credits": model.float().credits(loss_fn),
+    }
     report = diagnose(model, batches, None, **given)
     assert report.warnings == () and all(block["rho"].value > 0.99 for block in report.credit)
 
 
 class Clears(Skips):
-    """Keeps its activations and clears them at the beginning of the next pass, so that their memory is used again."""
+    """Keeps its activations and clears them at the beginning of the next pass, so that their memory
+    is used again.
+    """
 
     def passes(self, x):
         kept = self.__dict__.setdefault("kept", [])
@@ -243,17 +279,25 @@ def test_labels_that_a_loss_ignores_do_not_shrink_an_estimated_gradient(loss):
     torch.manual_seed(8)
     inner = narrowing(FALinear).double()
     plain = narrowing().double()
-    plain.load_state_dict({name: v for name, v in inner.state_dict().items() if "feedback" not in name})
+    plain.load_state_dict(
+        {name: v for name, v in inner.state_dict().items() if "feedback" not in name}
+    )
     x = torch.randn(256, 20, dtype=F64)
     y = torch.where(torch.arange(256) % 9 < 4, -100, torch.arange(256) % 5)
-    found = [diagnose(model, [(x, y)], None, description=ALL, loss_fn=loss).bp_grad_norms for model in (inner, plain)]
+    found = [
+        diagnose(model, [(x, y)], None, description=ALL, loss_fn=loss).bp_grad_norms
+        for model in (inner, plain)
+    ]
     assert found[0] == pytest.approx(found[1], rel=0.2)
 
 
 class Words(nn.Module):
     def __init__(self):
         super().__init__()
-        self.table, self.layers = nn.Embedding(30, 12), nn.ModuleList(linear(12, 12) for _ in range(2))
+        self.table, self.layers = (
+            nn.Embedding(30, 12),
+            nn.ModuleList(linear(12, 12) for _ in range(2)),
+        )
         self.head = nn.Linear(12, 5)
 
     def forward(self, ids, mask):
@@ -265,7 +309,10 @@ class Words(nn.Module):
 
 def test_mappings_are_read_by_their_names_in_whatever_order():
     torch.manual_seed(9)
-    drawn = [(torch.randint(1, 30, (32, 4)), torch.randint(2, (32, 4)), torch.randint(5, (32,))) for _ in range(8)]
+    drawn = [
+        (torch.randint(1, 30, (32, 4)), torch.randint(2, (32, 4)), torch.randint(5, (32,)))
+        for _ in range(8)
+    ]
     batches = [dict(zip(("ids", "mask", "labels"), parts)) for parts in drawn]
     turned = [batches[0], *(dict(reversed(batch.items())) for batch in batches[1:])]
     model = Words()
@@ -280,7 +327,11 @@ def test_a_batch_of_another_size_is_left_out_of_the_stability_and_maps_of_two_si
     one, *others = (diagnose(model, given, None, description=description).evidence
                     for given in (batches[:8], [*batches[:8], small], [small, *batches[:8]]))  # fmt: skip
     for other in others:
-        assert (other.stability, other.frequencies, other.batches) == (one.stability, one.frequencies, 8)
+        assert (other.stability, other.frequencies, other.batches) == (
+            one.stability,
+            one.frequencies,
+            8,
+        )
     with pytest.raises(AuditError, match="found 'c' with 7 batches; expected 8 or more"):
         Monitor(model, [*batches[:7], small], description=description, stop_on="c")
     uneven = [(torch.randn(8, length, 2), torch.arange(8) % 5) for length in (9, 12)]
@@ -292,20 +343,24 @@ def test_nan_in_the_data_is_not_the_networks_fault():
     model, batches, description = made("square")
     batches[5][0][3, 2] = torch.nan
     report = diagnose(model, batches, None, description=description)
-    assert any(text.startswith("eval_batches: batch 5 has NaN in its inputs") for text in report.warnings)
+    assert any(
+        text.startswith("eval_batches: batch 5 has NaN in its inputs") for text in report.warnings
+    )
     labels = [(x, torch.randn(32, 5, dtype=F64)) for x, _ in made("square")[1]]
     labels[1][1][0, 0] = torch.nan
     report = diagnose(model, labels, None, description=description, loss_fn=F.mse_loss)
-    assert any(text.startswith("eval_batches: batch 1 has NaN in its labels") for text in report.warnings)
+    assert any(
+        text.startswith("eval_batches: batch 1 has NaN in its labels") for text in report.warnings
+    )
 
 
 def test_a_state_that_vanishes_is_not_said_to_inflate():
     model, batches, description = made("square")
     filled(model.layers, 0.0)
     report = diagnose(model, batches, None, description=description)
-    assert report.flags == ["D1 (vanished state)"] and "A state has length 0, and every" in " ".join(
-        str(report).split()
-    )
+    assert report.flags == [
+        "D1 (vanished state)"
+    ] and "A state has length 0, and every" in " ".join(str(report).split())
 
 
 def test_labels_below_zero_of_an_own_loss_are_labels_unless_it_names_one_that_it_ignores():
@@ -313,15 +368,25 @@ def test_labels_below_zero_of_an_own_loss_are_labels_unless_it_names_one_that_it
     one = [(x, torch.where(torch.arange(32) < 9, -1, 2)) for x, _ in batches]
     loss = nn.CrossEntropyLoss(ignore_index=-1)
     assert any(
-        "one class only" in text for text in diagnose(model, one, None, description=description, loss_fn=loss).warnings
+        "one class only" in text
+        for text in diagnose(model, one, None, description=description, loss_fn=loss).warnings
     )
     signs = [(x, 2 * (y % 2) - 1) for x, y in batches]
-    report = diagnose(model, signs, 0.9, 0.5, description=description, loss_fn=lambda z, y: (1 - y * z[:, 0]).mean())
+    report = diagnose(
+        model,
+        signs,
+        0.9,
+        0.5,
+        description=description,
+        loss_fn=lambda z, y: (1 - y * z[:, 0]).mean(),
+    )
     assert report.warnings == ()
 
 
 class Stateful(Chain):
-    """Begins in a tensor of its own, draws from its own stream and counts its passes in plain attributes."""
+    """Begins in a tensor of its own, draws from its own stream and counts its passes in plain
+    attributes.
+    """
 
     def __init__(self):
         super().__init__(nn.Linear(20, 16), [linear(16, 16) for _ in range(2)], nn.Linear(16, 5))
@@ -344,14 +409,20 @@ def test_tensors_streams_and_queues_of_a_model_stay_as_they_were():
     stream = model.stream.get_state()
     diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None, description=ALL)
     assert model.passes == 0 and not model.seen and torch.equal(model.stream.get_state(), stream)
-    assert model.gaps._version == 0 and not model.start.requires_grad and torch.equal(model.start, torch.ones(32, 16))
+    assert (
+        model.gaps._version == 0
+        and not model.start.requires_grad
+        and torch.equal(model.start, torch.ones(32, 16))
+    )
 
 
 class Padded(nn.Module):
     def __init__(self):
         super().__init__()
         self.table = nn.Embedding(30, 8, padding_idx=0)
-        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2
+        )
         self.head = nn.Linear(8, 5)
 
     def forward(self, ids):
@@ -397,7 +468,9 @@ def test_a_sum_is_refused_though_the_first_batch_has_one_sample_and_a_strange_ch
     model, batches, description = made("square")
     one = [tuple(part[:1] for part in batches[0]), *batches]
     with pytest.raises(AuditError, match="found a sum over the batch"):
-        diagnose(model, one, None, description=description, loss_fn=nn.CrossEntropyLoss(reduction="sum"))
+        diagnose(
+            model, one, None, description=description, loss_fn=nn.CrossEntropyLoss(reduction="sum")
+        )
     with pytest.raises(AuditError, match="stop_on: unknown check '3'"):
         Monitor(model, batches, description=description, stop_on=3)
 
@@ -408,25 +481,44 @@ def test_one_network_is_not_two_seeds_and_a_method_may_be_called_na(tmp_path, mo
 
     def written(name, blocks, method):
         given = {"method_name": method, "description": Description(blocks, "all features")}
-        (tmp_path / name).write_text(json.dumps(diagnose(model, batches, 0.3, 0.2, **given).to_dict()))
+        (tmp_path / name).write_text(
+            json.dumps(diagnose(model, batches, 0.3, 0.2, **given).to_dict())
+        )
 
     written("one.json", BLOCKS, "NA")
     written("again.json", BLOCKS, "NA")
     written("other.json", "layers.*.0", "NA")
-    assert main(["report", "one.json", "again.json"]) == 1 and "the same audit as one.json" in capsys.readouterr().err
-    assert main(["report", "one.json", "other.json"]) == 1 and "it differs in states" in capsys.readouterr().err
+    assert (
+        main(["report", "one.json", "again.json"]) == 1
+        and "the same audit as one.json" in capsys.readouterr().err
+    )
+    assert (
+        main(["report", "one.json", "other.json"]) == 1
+        and "it differs in states" in capsys.readouterr().err
+    )
     assert main(["draw", "one.json", "--output", "drawn"]) == 0
-    lost = json.dumps(diagnose(filled(model, torch.nan), batches, 0.2, 0.2, description=description).to_dict())
+    lost = json.dumps(
+        diagnose(filled(model, torch.nan), batches, 0.2, 0.2, description=description).to_dict()
+    )
     (tmp_path / "lost.json").write_text(lost)
     (tmp_path / "lost too.json").write_text(lost)
-    assert main(["report", "lost.json", "lost too.json"]) == 0  # networks that diverged are all alike
+    assert (
+        main(["report", "lost.json", "lost too.json"]) == 0
+    )  # networks that diverged are all alike
 
 
-def test_the_command_line_reads_what_the_head_reads_and_names_batches_that_are_none(tmp_path, monkeypatch, capsys):
+def test_the_command_line_reads_what_the_head_reads_and_names_batches_that_are_none(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     lines = "import torch, test_unusual_networks as t\nmake = t.Sequences\nnone = [5]\n"
-    (tmp_path / "own_maps.py").write_text(lines + "batches = [(torch.rand(8, 9, 2), torch.arange(8) % 5)]\n")
+    (tmp_path / "own_maps.py").write_text(
+        lines + "batches = [(torch.rand(8, 9, 2), torch.arange(8) % 5)]\n"
+    )
     command = ["audit", "own_maps:make", "--blocks", BLOCKS, "--format", "json", "--data"]
     assert main([*command, "own_maps:batches"]) == 0
     assert json.loads(capsys.readouterr().out)["about"]["reads"] == "spatial mean"
-    assert main([*command, "own_maps:none"]) == 1 and "expected pairs of tensors" in capsys.readouterr().err
+    assert (
+        main([*command, "own_maps:none"]) == 1
+        and "expected pairs of tensors" in capsys.readouterr().err
+    )

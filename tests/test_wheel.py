@@ -1,4 +1,6 @@
-"""An installed wheel in an empty folder, where there is no checkout: boards, drawings and reports work."""
+"""An installed wheel in an empty folder, where there is no checkout: boards, drawings and reports
+work.
+"""
 
 import json
 import lzma
@@ -58,8 +60,13 @@ def installed(wheels, tmp_path_factory):
     """Run commands of the wheel in an empty folder, and return the folder and what they print."""
     site, folder = tmp_path_factory.mktemp("installed") / "a/site", tmp_path_factory.mktemp("empty")
     zipfile.ZipFile(wheels[0]).extractall(site)
-    model = torch.nn.Sequential(*(layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())))
-    batches = [(torch.randn(8, 8, generator=torch.Generator().manual_seed(i)), torch.arange(8)) for i in range(8)]
+    model = torch.nn.Sequential(
+        *(layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh()))
+    )
+    batches = [
+        (torch.randn(8, 8, generator=torch.Generator().manual_seed(i)), torch.arange(8))
+        for i in range(8)
+    ]
     description = Description(("1", "2", "3", "4"), "all features")
     report = diagnose(model, batches, 0.6, 0.4, "mine", description=description, directions=2,
                       credits=lambda model, x, y, states: [state.detach() for state in states[1:]])  # fmt: skip
@@ -71,24 +78,32 @@ def installed(wheels, tmp_path_factory):
 
 def test_a_wheel_is_small_and_that_of_a_source_distribution_is_the_same(wheels):
     assert wheels[0].stat().st_size < MEGABYTES * 1e6
-    one, other = ({part.filename: part.CRC for part in zipfile.ZipFile(path).infolist()} for path in wheels)
+    one, other = (
+        {part.filename: part.CRC for part in zipfile.ZipFile(path).infolist()} for path in wheels
+    )
     data = [part for part in zipfile.ZipFile(wheels[0]).infolist() if "/provided/" in part.filename]
     assert sum(part.file_size for part in data) < MEGABYTES * 1e6 and len(data) > 100
     records = [name for name in one if ".dist-info/" in name]
-    assert {name: one[name] for name in one.keys() - records} == {name: other[name] for name in other.keys() - records}
+    assert {name: one[name] for name in one.keys() - records} == {
+        name: other[name] for name in other.keys() - records
+    }
 
 
 def test_what_a_wheel_carries_is_what_the_checkout_has(wheels):
     with zipfile.ZipFile(wheels[0]) as wheel:
         packed = {
-            name.partition("/provided/")[2]: wheel.read(name) for name in wheel.namelist() if "/provided/" in name
+            name.partition("/provided/")[2]: wheel.read(name)
+            for name in wheel.namelist()
+            if "/provided/" in name
         }
     for name, content in packed.items():
         plain = lzma.decompress(content) if name.endswith(".xz") else content
         assert plain == (ROOT / name.removesuffix(".xz")).read_bytes()
     settings = {path.parent.name for path in ROOT.glob("reference/measured/*/runs.csv")}
     assert {
-        name.split("/")[-2] for name in packed if name.startswith("reference/measured/") and ".csv" in name
+        name.split("/")[-2]
+        for name in packed
+        if name.startswith("reference/measured/") and ".csv" in name
     } == settings
     assert packed.keys() >= {"configs/measured.yaml", "reference/published.yaml"}
 
@@ -96,7 +111,9 @@ def test_what_a_wheel_carries_is_what_the_checkout_has(wheels):
 def test_a_wheel_has_every_number_of_the_scorecard(installed):
     folder, said = installed
     assert " agree (" in said("scorecard --output card")
-    assert (folder / "card/scorecard.csv").read_bytes() == (ROOT / "docs/reproduction/scorecard.csv").read_bytes()
+    assert (folder / "card/scorecard.csv").read_bytes() == (
+        ROOT / "docs/reproduction/scorecard.csv"
+    ).read_bytes()
 
 
 def test_boards_and_reports_work_in_an_empty_folder(installed):
@@ -105,7 +122,14 @@ def test_boards_and_reports_work_in_an_empty_folder(installed):
              "leaderboard --from reference/field_cifar10 --only bp+lr1e-3", "compare mine.json", "report mine.json",
              "report --html mine.json", "draw mine.json")  # fmt: skip
     text = said(*lines)
-    expected = ("main_audit", "field_depth1", "bp+lr3e-3", "bp+lr1e-3", "Nearest measured run: ", "## Audit report")
+    expected = (
+        "main_audit",
+        "field_depth1",
+        "bp+lr3e-3",
+        "bp+lr1e-3",
+        "Nearest measured run: ",
+        "## Audit report",
+    )
     assert all(words in text for words in expected)
     drawn = {path.name for path in (folder / "drawn").iterdir()}
     assert drawn >= {"audit_overview.pdf", "layers.png", "accuracy_frozen.pdf", "audits.tex"}

@@ -1,4 +1,6 @@
-"""The workflow through its front door: everything of configs/test.yaml, made once, and what is promised of it."""
+"""The workflow through its front door: everything of configs/test.yaml, made once, and what is
+promised of it.
+"""
 
 import json
 import os
@@ -42,13 +44,31 @@ from fa_audit.results.tables import TABLES
 
 slow = pytest.mark.slow
 # One method of every kind, of configs/test_all.yaml; configs/ci.yaml has them all.
-EVERY_KIND = {"bp", "dfa", "drtp", "brsf", "kolen_pollack", "ep", "layerwise", "state_bridge", "credit_bridge"}
+EVERY_KIND = {
+    "bp",
+    "dfa",
+    "drtp",
+    "brsf",
+    "kolen_pollack",
+    "ep",
+    "layerwise",
+    "state_bridge",
+    "credit_bridge",
+}
 
 
 def artefacts(figures, tables):
     """The files of some figures and tables and of the scorecard."""
-    drawn = [f"results/figures/{name}.{ending}" for name in [*figures, "scorecard"] for ending in ("pdf", "png")]
-    tables = [f"results/tables/{name}.{ending}" for name in tables for ending in ("csv", "md", "tex", "html")]
+    drawn = [
+        f"results/figures/{name}.{ending}"
+        for name in [*figures, "scorecard"]
+        for ending in ("pdf", "png")
+    ]
+    tables = [
+        f"results/tables/{name}.{ending}"
+        for name in tables
+        for ending in ("csv", "md", "tex", "html")
+    ]
     return [*drawn, *tables, *(f"results/scorecard.{ending}" for ending in ("csv", "md"))]
 
 
@@ -70,7 +90,9 @@ def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everyt
 
 def test_every_rule_data_set_option_and_kind_of_artefact_has_its_files(everything):
     found = audits(everything)
-    assert {audit["spec"]["dataset"] for audit in found.values()} == {n for n in DATASETS if "cifar" not in n}
+    assert {audit["spec"]["dataset"] for audit in found.values()} == {
+        n for n in DATASETS if "cifar" not in n
+    }
     for field in ("penalty", "frozen_blocks", "random_targets"):
         assert any(audit["spec"][field] for audit in found.values()), field
     for path in [*ARTEFACTS, "results/models/resnet18.md"]:
@@ -81,32 +103,46 @@ def test_every_rule_data_set_option_and_kind_of_artefact_has_its_files(everythin
     assert set(zip(runs["setting"], runs["run"], runs["seed"])) == set(found)
 
 
-def test_audits_hold_finite_evidence_and_are_compared_with_the_baselines_of_their_setting(everything):
+def test_audits_hold_finite_evidence_and_are_compared_with_the_baselines_of_their_setting(
+    everything,
+):
     for key, audit in audits(everything).items():
         check_evidence(audit)
         assert all(layer["float32_cosine"]["value"] > 0.999 for layer in audit["layers"])
         sidecar = json.loads((everything / key.path("checkpoints", "json")).read_text())
-        assert audit["headline_acc"] == sidecar["accuracy"] and sidecar["provenance"]["threads"] == 1
+        assert (
+            audit["headline_acc"] == sidecar["accuracy"] and sidecar["provenance"]["threads"] == 1
+        )
         if audit["spec"]["frozen_blocks"] == len(audit["credit"]):
             assert audit["baseline_runs"] == {} and audit["checks"]["depth"]["fires"] is None
         else:
             own = key._replace(run=str(parse_run(key.run).baselines["own"]))
             baseline = json.loads((everything / own.path("checkpoints", "json")).read_text())
             assert audit["baselines"]["own"] == baseline["accuracy"]
-            assert audit["checks"]["depth"]["value"] == pytest.approx(sidecar["accuracy"] - baseline["accuracy"])
+            assert audit["checks"]["depth"]["value"] == pytest.approx(
+                sidecar["accuracy"] - baseline["accuracy"]
+            )
 
 
 def test_a_run_that_settings_share_is_trained_once(everything):
     shared = RunKey("resmlp", "bp+frozen", 1)
     assert not (everything / f"results/logs/train_network/{shared}.log").exists()
-    one, other = (key.path("checkpoints", "safetensors") for key in (shared, shared._replace(setting="depths_depth2")))
+    one, other = (
+        key.path("checkpoints", "safetensors")
+        for key in (shared, shared._replace(setting="depths_depth2"))
+    )
     assert (everything / one).read_bytes() == (everything / other).read_bytes()
 
 
 def test_a_run_goes_on_from_its_snapshot_and_no_epoch_is_trained_twice(everything):
     short, whole = (RunKey("snapshots", run, 2) for run in ("bp+epoch1", "bp"))
-    histories = [(everything / key.path("trajectories", "csv")).read_text() for key in (short, whole)]
-    assert histories[1].startswith(histories[0]) and histories[1].count("\n") == 7 == 2 * histories[0].count("\n") - 1
+    histories = [
+        (everything / key.path("trajectories", "csv")).read_text() for key in (short, whole)
+    ]
+    assert (
+        histories[1].startswith(histories[0])
+        and histories[1].count("\n") == 7 == 2 * histories[0].count("\n") - 1
+    )
     log = (everything / f"results/logs/train_network/{whole}.log").read_text()
     assert "resuming after epoch 1 of 2" in log and "epoch 1/2" not in log
     assert not list(everything.glob("results/resume/**/*.safetensors"))
@@ -114,38 +150,61 @@ def test_a_run_goes_on_from_its_snapshot_and_no_epoch_is_trained_twice(everythin
 
 def test_the_files_say_what_they_were_made_from(everything):
     origins = sorted(everything.glob(f"results/**/*{ORIGIN}"))
-    made = [path for origin in origins for path in origin.parent.glob(f"{origin.name.removesuffix(ORIGIN)}.*")]
-    assert sorted(str(path.relative_to(everything)) for path in {*made} - {*origins}) == sorted(ARTEFACTS)
+    made = [
+        path
+        for origin in origins
+        for path in origin.parent.glob(f"{origin.name.removesuffix(ORIGIN)}.*")
+    ]
+    assert sorted(str(path.relative_to(everything)) for path in {*made} - {*origins}) == sorted(
+        ARTEFACTS
+    )
     for origin in origins:
         entry = json.loads(origin.read_text())
         assert all(sha256_of(everything / name) == found for name, found in entry["inputs"].items())
         for path in origin.parent.glob(f"{origin.name.removesuffix(ORIGIN)}.*"):
             for part in (entry["commit"], entry["spec"], *entry["inputs"].values()):
-                assert path.suffix in (".csv", ".md", ".html", ".json") or part.encode() in path.read_bytes()
+                assert (
+                    path.suffix in (".csv", ".md", ".html", ".json")
+                    or part.encode() in path.read_bytes()
+                )
 
 
-def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_tables(everything, capsys):
+def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_tables(
+    everything, capsys
+):
     rows = pd.read_csv(everything / "results/scorecard.csv")
     assert rows["verdict"].tolist() == ["agrees", "not run", "agrees", "agrees"]
     for folder in ("results", "results/tidy"):
         published = f"{everything}/reference/published.yaml"
-        assert main(["scorecard", "--from", f"{everything}/{folder}", "--published", published]) == 0
+        assert (
+            main(["scorecard", "--from", f"{everything}/{folder}", "--published", published]) == 0
+        )
         assert capsys.readouterr().out == (everything / "results/scorecard.md").read_text()
     audit = json.loads((everything / "results/audits/resmlp/bp/seed1.json").read_text())
     every = json.loads((everything / "results/audits/resmlp.json").read_text())
     summary = next(entry for entry in every["summary"] if entry["run"] == "bp")
-    assert every["reports"]["bp/seed1"].items() >= audit.items() and len(every["reports"]) == len(every["summary"])
-    assert (summary["accuracy"], summary["verdict"]) == (audit["headline_acc"], audit["verdict"]["four_check"])
+    assert every["reports"]["bp/seed1"].items() >= audit.items() and len(every["reports"]) == len(
+        every["summary"]
+    )
+    assert (summary["accuracy"], summary["verdict"]) == (
+        audit["headline_acc"],
+        audit["verdict"]["four_check"],
+    )
     work = pd.read_csv(everything / "results/tidy/resmlp/work.csv").set_index("run").loc["bp"]
     sidecar = json.loads((everything / "results/checkpoints/resmlp/bp/seed1.json").read_text())
     digests = [work[f"{name}_sha256"] for name in ("data", "checkpoint", "audit")]
     path = everything / "results/audits/resmlp/bp/seed1.json"
     assert digests == [sidecar["data_sha256"], sidecar["checkpoint_sha256"], sha256_of(path)]
-    assert [work["cpu"], work["torch"]] == [sidecar["provenance"]["cpu"], sidecar["provenance"]["packages"]["torch"]]
+    assert [work["cpu"], work["torch"]] == [
+        sidecar["provenance"]["cpu"],
+        sidecar["provenance"]["packages"]["torch"],
+    ]
     assert float(rows["reproduced"][0]) == pytest.approx(audit["headline_acc"], abs=1e-3)
 
 
-def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_changes(everything, tmp_path):
+def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_changes(
+    everything, tmp_path
+):
     folder, target = shutil.copytree(everything, tmp_path / "project"), "results/report.html"
     done = snakemake(folder, target, "--cores", "2")
     assert done.returncode == 0, done.stdout
@@ -155,13 +214,24 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert shown == {f"{setting}-{run}" for setting, run in zip(runs["setting"], runs["run"])} | {
         "other models-resnet18"
     }
-    images, numbers = ([path for path in ARTEFACTS if path.endswith(ending)] for ending in (".png", ".csv"))
-    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(numbers)
-    assert all(sha256_of(folder / path) in page for path in [*images, "results/audits/resmlp/bp/seed1.json"])
+    images, numbers = (
+        [path for path in ARTEFACTS if path.endswith(ending)] for ending in (".png", ".csv")
+    )
+    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(
+        numbers
+    )
+    assert all(
+        sha256_of(folder / path) in page
+        for path in [*images, "results/audits/resmlp/bp/seed1.json"]
+    )
     assert "FA explodes" in page and planned(folder, target) == {}
-    own, output = (str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html"))
+    own, output = (
+        str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html")
+    )
     assert main(["report", "--html", own, "--output", output]) == 0
-    assert '"epoch":{"epoch":[1,2],' in Path(output).read_text(encoding="utf-8")  # the trajectory lies beside it
+    assert '"epoch":{"epoch":[1,2],' in Path(output).read_text(
+        encoding="utf-8"
+    )  # the trajectory lies beside it
     for part in ("src/fa_audit/results/page/page.css", "report/captions/trajectories.rst"):
         (folder / part).write_text((folder / part).read_text() + " ")
         assert "build_report" in planned(folder, target)
@@ -170,7 +240,10 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
 
 def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
-    wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
+    wrong = {
+        "name": MODEL | {"blocks": ["layer1.0", "layer5.0"]},
+        "vector": MODEL | {"reads": "cls token"},
+    }
     write_config(folder, {"models": wrong})
     done = snakemake(folder, "--cores", "2", "--keep-going")
     assert done.returncode != 0 and "Traceback" not in done.stdout
@@ -203,7 +276,9 @@ def started(folder):
 
 
 @slow
-def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_number_of_cores(trainings, tmp_path):
+def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_number_of_cores(
+    trainings, tmp_path
+):
     other = Path(shutil.copytree(trainings, tmp_path / "project"))
     done = snakemake(other, TARGET, "results/checkpoints/tiny/bp+frozen/seed1.json", "--cores", "2")
     assert done.returncode == 0, done.stdout
@@ -212,7 +287,9 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     wait_for(log, "epoch 5/60", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=60)
-    assert not (trainings / TARGET).exists() and list(trainings.glob("results/resume/tiny/dfa/seed1.safetensors"))
+    assert not (trainings / TARGET).exists() and list(
+        trainings.glob("results/resume/tiny/dfa/seed1.safetensors")
+    )
     done = snakemake(trainings, TARGET, "--cores", "1")
     assert done.returncode == 0 and "resuming after epoch" in log.read_text(), done.stdout
     assert (trainings / TARGET).read_bytes() == (other / TARGET).read_bytes()
@@ -248,10 +325,16 @@ def test_results_that_were_touched_after_an_edit_are_not_called_done(tmp_path):
             edited.write_text(edited.read_text() + "EDITED = 1\n")
             assert snakemake(folder, TARGET, "--cores", "1", "--touch").returncode == 0
         call = [part for part in command("-n", TARGET) if part != PLAIN]
-        said = subprocess.run(call, cwd=folder, env=own_library(folder), text=True, capture_output=True).stdout
-        trainings, done = re.search(r"^in all(?: +\d+)" + r" +(\S+) +\S+ +(\S+)", said, re.M).groups()
+        said = subprocess.run(
+            call, cwd=folder, env=own_library(folder), text=True, capture_output=True
+        ).stdout
+        trainings, done = re.search(
+            r"^in all(?: +\d+)" + r" +(\S+) +\S+ +(\S+)", said, re.M
+        ).groups()
         assert (trainings, done) == ("1", "0" if touched else "1")
-        assert ("--touch" in said, "Nothing to be done" in said) == (bool(touched), not touched), said
+        assert ("--touch" in said, "Nothing to be done" in said) == (bool(touched), not touched), (
+            said
+        )
 
 
 UPPER = re.search(r'"snakemake>=[\d.]+,<(\d+)"', (ROOT / "pyproject.toml").read_text())[1]
@@ -260,10 +343,14 @@ UPPER = re.search(r'"snakemake>=[\d.]+,<(\d+)"', (ROOT / "pyproject.toml").read_
 @pytest.mark.parametrize("version", [f"{int(UPPER) - 1}.999.0", f"{UPPER}.0.0"])
 def test_a_snakemake_newer_than_pyproject_allows_is_refused(tmp_path, version):
     folder = copy_sources(tmp_path / "project")
-    (folder / "src/sitecustomize.py").write_text(f"import snakemake\n\nsnakemake.__version__ = {version!r}\n")
+    (folder / "src/sitecustomize.py").write_text(
+        f"import snakemake\n\nsnakemake.__version__ = {version!r}\n"
+    )
     done = snakemake(folder, "--list-rules", config=None)
     refused = [line for line in done.stdout.splitlines() if line.startswith("fa-audit: ")]
-    assert (done.returncode, len(refused)) == ((1, 1) if version.startswith(UPPER) else (0, 0)), done.stdout
+    assert (done.returncode, len(refused)) == ((1, 1) if version.startswith(UPPER) else (0, 0)), (
+        done.stdout
+    )
 
 
 OUTER = """
@@ -298,16 +385,26 @@ rule copied:
 
 @slow
 def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(tmp_path):
-    (tmp_path / "my_method.py").write_text("from fa_audit.methods.dfa import DFA\n\n\nclass Mine(DFA): ...\n")
+    (tmp_path / "my_method.py").write_text(
+        "from fa_audit.methods.dfa import DFA\n\n\nclass Mine(DFA): ...\n"
+    )
     shown = {"settings": ["tiny"], "title": "Mine"}
-    tiny = TINY | {"epochs": 1, "runs": ["my_method:Mine"], "baselines": ["bp+frozen", "my_method:Mine+frozen"]}
+    tiny = TINY | {
+        "epochs": 1,
+        "runs": ["my_method:Mine"],
+        "baselines": ["bp+frozen", "my_method:Mine+frozen"],
+    }
     own = {"settings": {"tiny": tiny}, "figures": {"trajectories": shown}}
     write_config(tmp_path, own, "mine.yaml")
     outer = {"root": ROOT, "run": "my_method:Mine"}
     (tmp_path / "Snakefile").write_text(OUTER.format(**outer, more="prefix: 'sub'"))
     installed = {"config": None, "PYTHONPATH": str(ROOT / "src")}
     refused = snakemake(tmp_path, "-n", **installed)
-    assert refused.returncode == 1 and "sub/results/" in refused.stdout and "Traceback" not in refused.stdout
+    assert (
+        refused.returncode == 1
+        and "sub/results/" in refused.stdout
+        and "Traceback" not in refused.stdout
+    )
     (tmp_path / "Snakefile").write_text(OUTER.format(**outer, more=""))
     with exclusive(tmp_path / "results/.lock"):
         refused = snakemake(tmp_path, "--cores", "2", **installed)
@@ -339,18 +436,26 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everythin
 @pytest.mark.slow
 def test_planning_the_paper_readmes_targets_and_the_models_of_the_docs_imports_no_torch(tmp_path):
     folder = copy_sources(tmp_path / "project")
-    models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "docs/auditing.md").read_text(), re.DOTALL)[1]
+    models = re.search(
+        r"```yaml\n(models:.*?)```", (ROOT / "docs/auditing.md").read_text(), re.DOTALL
+    )[1]
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + models)
     (tmp_path / "poison").mkdir()
-    (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    jobs = planned(folder, "all", *TARGETS, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src")
+    (tmp_path / "poison/torch.py").write_text(
+        "raise ImportError('torch was imported while planning')\n"
+    )
+    jobs = planned(
+        folder, "all", *TARGETS, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src"
+    )
     assert len(jobs["train_network"]) >= 500 and len(jobs["audit_model"]) == 2
 
 
 RULES = "\n".join(path.read_text() for path in sorted((ROOT / "rules").rglob("*.smk")))
 
 
-@pytest.mark.parametrize("block", re.split(r"^rule ", RULES, flags=re.M)[1:], ids=lambda block: block.split(":")[0])
+@pytest.mark.parametrize(
+    "block", re.split(r"^rule ", RULES, flags=re.M)[1:], ids=lambda block: block.split(":")[0]
+)
 def test_every_rule_says_what_it_does_and_what_it_needs(block):
     assert re.search(r'\A\w+:\n    """[A-Z].*\."""\n', block)
     for directive in ("input",) * (not block.startswith("prepare_data")) + (
@@ -368,5 +473,9 @@ def test_every_rule_says_what_it_does_and_what_it_needs(block):
 
 
 def test_a_copy_of_the_project_does_not_run_with_another_one_s_library(tmp_path):
-    done = snakemake(copy_sources(tmp_path / "project"), "-n", config=None, PYTHONPATH=str(ROOT / "src"))
-    assert f"found the library in {ROOT}/src; expected that of this workflow" in done.stdout, done.stdout
+    done = snakemake(
+        copy_sources(tmp_path / "project"), "-n", config=None, PYTHONPATH=str(ROOT / "src")
+    )
+    assert f"found the library in {ROOT}/src; expected that of this workflow" in done.stdout, (
+        done.stdout
+    )

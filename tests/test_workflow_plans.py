@@ -41,7 +41,13 @@ def replaced(name, old, new):
 
 def reworded(folder):
     """Comments, advice and messages are edited in files of every stage."""
-    for name in ("core/progress", "experiments/grid", "training/sidecar", "training/loop", "audit/guards"):
+    for name in (
+        "core/progress",
+        "experiments/grid",
+        "training/sidecar",
+        "training/loop",
+        "audit/guards",
+    ):
         appended(f"src/fa_audit/{name}.py", "# edited\n")(folder)
     appended("workflow_scripts/train.py", "# edited\n")(folder)
     replaced("src/fa_audit/core/check_texts.py", "Quote no cosine with it", "Edited")(folder)
@@ -122,7 +128,9 @@ PLANS = {
     "a folder of data that is missing and not needed": Plan(without_what_is_not_needed, {}),
     "the same data elsewhere": Plan(configured("data_root", value="elsewhere"), {}),
     "no records and newer sources": Plan(without_records, {}),
-    "a deleted figure": Plan(deleted("results/figures/trajectories.pdf"), {"draw_figure": ["figure=trajectories"]}),
+    "a deleted figure": Plan(
+        deleted("results/figures/trajectories.pdf"), {"draw_figure": ["figure=trajectories"]}
+    ),
     "a method": Plan(
         appended("src/fa_audit/methods/ep.py"),
         {"train_network": runs("student_mlp", "ep", "ep+frozen")},
@@ -141,7 +149,11 @@ PLANS = {
     ),
     "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 2}),
     "the object of a registry's entry": Plan(
-        replaced("src/fa_audit/results/figures/__init__.py", "squares:verdict_matrix", "squares:decision_utility"),
+        replaced(
+            "src/fa_audit/results/figures/__init__.py",
+            "squares:verdict_matrix",
+            "squares:decision_utility",
+        ),
         {"draw_figure": ["figure=verdict_matrix"]},
     ),
     "a deleted trajectory": Plan(
@@ -151,14 +163,23 @@ PLANS = {
     ),
     "a deleted sidecar of a baseline": Plan(
         deleted("results/checkpoints/student_mlp/ep+frozen/seed1.json"),
-        {"train_network": runs("student_mlp", "ep+frozen"), "audit_network": runs("student_mlp", "ep")},
+        {
+            "train_network": runs("student_mlp", "ep+frozen"),
+            "audit_network": runs("student_mlp", "ep"),
+        },
         {"collect_baseline", *AFTER_AUDITS},
     ),
     "the deleted audits of a setting": Plan(
-        deleted("results/audits/student_mlp.json"), {"tidy_setting": ["setting=student_mlp"]}, {"tidy", *DRAWN}
+        deleted("results/audits/student_mlp.json"),
+        {"tidy_setting": ["setting=student_mlp"]},
+        {"tidy", *DRAWN},
     ),
-    "the style": Plan(appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 4}, {"draw_scorecard"}),
-    "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table"}),
+    "the style": Plan(
+        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 4}, {"draw_scorecard"}
+    ),
+    "a label": Plan(
+        configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table"}
+    ),
     "a seed": Plan(
         configured("settings", "student_mlp", "seeds", value=[1, 2]),
         {
@@ -196,7 +217,9 @@ PLANS = {
         AFTER_AUDITS - {"build_scorecard", "draw_scorecard"},
     ),
     "an edited copy of the published numbers": Plan(
-        appended("reference/published.yaml", "# edited\n"), {"build_scorecard": [""]}, {"draw_scorecard"}
+        appended("reference/published.yaml", "# edited\n"),
+        {"build_scorecard": [""]},
+        {"draw_scorecard"},
     ),
     "other blocks of one model": Plan(
         configured("models", "resnet18", "blocks", value="layer1.*"),
@@ -212,7 +235,10 @@ PLANS = {
     ),
     "a copied run in a fresh folder": Plan(
         without_results,
-        {"train_network": runs("depths_depth2", "bp+frozen"), "share_run": ["duplicate=resmlp/bp+frozen/seed1"]},
+        {
+            "train_network": runs("depths_depth2", "bp+frozen"),
+            "share_run": ["duplicate=resmlp/bp+frozen/seed1"],
+        },
         {"prepare_data"},
         ("results/checkpoints/resmlp/bp+frozen/seed1.json",),
     ),
@@ -221,7 +247,9 @@ SETTING = EVERYTHING["settings"]["student_mlp"]
 
 
 def wrong_published_numbers(folder):
-    (folder / "reference/published.yaml").write_text(yaml.safe_dump(PUBLISHED | {"entries": [{"n": 1}]}))
+    (folder / "reference/published.yaml").write_text(
+        yaml.safe_dump(PUBLISHED | {"entries": [{"n": 1}]})
+    )
 
 
 def wrong_formula(folder):
@@ -232,9 +260,14 @@ REFUSED = {  # what the message says -> what is edited, and the target
     "settings.tiny.epoch: unknown key 'epoch'; known: architecture, ": (
         lambda folder: write_config(folder, {"settings": {"tiny": SETTING | {"epoch": 3}}}),
     ),
-    "unknown run 'epp'; known: bp+frozen, ep, ep+frozen": (untouched, "results/audits/student_mlp/epp/seed1.json"),
+    "unknown run 'epp'; known: bp+frozen, ep, ep+frozen": (
+        untouched,
+        "results/audits/student_mlp/epp/seed1.json",
+    ),
     "unknown figure 'audit_overveiw'; known: ": (untouched, "results/figures/audit_overveiw.pdf"),
-    "no file 'w.safetensors' in ": (configured("models", "resnet18", "weights", value="w.safetensors"),),
+    "no file 'w.safetensors' in ": (
+        configured("models", "resnet18", "weights", value="w.safetensors"),
+    ),
     "no caption of 'audit_overview'": (deleted("report/captions/audit_overview.rst"),),
     "reference/published.yaml": (wrong_published_numbers,),
     "fa-audit: tiny.yaml, line 1: data_root: found no folder 'nowhere' in ": (without_data,),
@@ -264,7 +297,9 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
     assert set(jobs) <= set(plan.jobs) | plan.others
     assert "--forcerun" not in outcome.said  # nothing was touched
     assert not jobs or "Nothing to be done" not in outcome.said
-    assert ("records of these results (.snakemake/metadata) are gone" in outcome.said) == (plan.edit is without_records)
+    assert ("records of these results (.snakemake/metadata) are gone" in outcome.said) == (
+        plan.edit is without_records
+    )
     table = re.search(r"^in all(?: +\d+)" + r" +(\S+)" * 5, outcome.said, re.M)
     assert bool(table) == (plan.targets != ("models",))  # it is of what is asked for
     if table:

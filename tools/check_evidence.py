@@ -1,10 +1,11 @@
-"""Train the cheapest published runs again, on the real data, and compare them with reference/measured.
+"""Train the cheapest published runs again, on the real data, and compare them with
+reference/measured.
 
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
-The same processor and torch give the same bits: the SHA-256 of the measured checkpoint. Elsewhere rounding differs and
-training amplifies it: every number that counts and rests on a run must then lie within what the seeds of the measured
-run scatter.
+The same processor and torch give the same bits: the SHA-256 of the measured checkpoint. Elsewhere
+rounding differs and training amplifies it: every number that counts and rests on a run must then
+lie within what the seeds of the measured run scatter.
 """
 
 from __future__ import annotations
@@ -40,11 +41,27 @@ from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
 
 MEASURED = ROOT / "reference/measured"
-# About 300 epochs of backpropagation's price, 25 minutes of one core: early epochs, controls, penalties.
-SETTINGS = ("untrained", "early_snapshots_clipped", "no_residual_3_epochs_clipped", "random_targets_3_epochs_clipped")
-MORE = {"penalty_sweep": ("bp+penalty1e-2", "dfa+penalty1e-2", "dfa+penalty1e-4", "state_bridge+penalty1e-2")}
+# About 300 epochs of backpropagation's price, 25 minutes of one core: early epochs, controls,
+# penalties.
+SETTINGS = (
+    "untrained",
+    "early_snapshots_clipped",
+    "no_residual_3_epochs_clipped",
+    "random_targets_3_epochs_clipped",
+)
+MORE = {
+    "penalty_sweep": (
+        "bp+penalty1e-2",
+        "dfa+penalty1e-2",
+        "dfa+penalty1e-4",
+        "state_bridge+penalty1e-2",
+    )
+}
 SEED = 42  # of the dear ones
-LEAST, USUAL = 1e-3, 0.05  # relative: what is no difference; the scatter of a number with fewer than three seeds
+LEAST, USUAL = (
+    1e-3,
+    0.05,
+)  # relative: what is no difference; the scatter of a number with fewer than three seeds
 
 
 def chosen(keys: list[RunKey]) -> list[RunKey]:
@@ -54,7 +71,9 @@ def chosen(keys: list[RunKey]) -> list[RunKey]:
     return [*cheap, *dear]
 
 
-def trained_again(row: dict[str, Any], data: Path) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+def trained_again(
+    row: dict[str, Any], data: Path
+) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
     """Train and audit one run; return its checkpoint's SHA-256, its audit and its history.
 
     Baselines are not trained: their accuracies are the measured ones.
@@ -62,7 +81,11 @@ def trained_again(row: dict[str, Any], data: Path) -> tuple[str, dict[str, Any],
     set_numerics(threads=1)
     spec, dataset = json.loads(row["spec"]), load_dataset(data)
     run = train(RunSpec.from_dict(spec), dataset)
-    known = {role: row[f"{role}_frozen_acc"] for role in ("own", "bp") if not pd.isna(row[f"{role}_frozen_acc"])}
+    known = {
+        role: row[f"{role}_frozen_acc"]
+        for role in ("own", "bp")
+        if not pd.isna(row[f"{role}_frozen_acc"])
+    }
     own = ("frozen", known["own"]) if "own" in known else None
     report = audit(run.learner, dataset, run.accuracy, own_frozen=own, bp_frozen_acc=known.get("bp"),
                    trajectory=run.history)  # fmt: skip
@@ -72,11 +95,16 @@ def trained_again(row: dict[str, Any], data: Path) -> tuple[str, dict[str, Any],
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(run.learner, path := Path(folder) / "checkpoint.safetensors")
         digest = sha256_of(path)
-    return digest, json.loads(json.dumps(report.to_dict())) | key | about, [key | state for state in run.history]
+    return (
+        digest,
+        json.loads(json.dumps(report.to_dict())) | key | about,
+        [key | state for state in run.history],
+    )
 
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
-    """Yield the seeds at which a number differs from the measured one by more than seeds scatter, an answer at all.
+    """Yield the seeds at which a number differs from the measured one by more than seeds scatter,
+    an answer at all.
 
     Args:
         ours: by seed, of the runs that were trained again.
@@ -98,7 +126,9 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
 
 
 def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> OurRuns:
-    """Train and audit runs again, the longest first; print whether each has the bits of the measured one."""
+    """Train and audit runs again, the longest first; print whether each has the bits of the
+    measured one.
+    """
     runs, work = (table.set_index(list(KEY), drop=False) for table in (tidy.runs, tidy.work))
     keys = sorted(keys, key=lambda key: -float(work.loc[key]["seconds"]))
     audits, states = [], []
@@ -110,7 +140,13 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
             audits.append(audited)
             states += history
             recorded = work.loc[key]["checkpoint_sha256"]
-            same = "not recorded" if recorded == "not recorded" else "same" if recorded == digest else "others"
+            same = (
+                "not recorded"
+                if recorded == "not recorded"
+                else "same"
+                if recorded == digest
+                else "others"
+            )
             where = f"{work.loc[key]['cpu']}, torch {work.loc[key]['torch']}"
             print(f"{key}: bits: {same} (measured on {where})", flush=True)
     return OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
@@ -124,7 +160,9 @@ def compare(card: Scorecard, rows: pd.DataFrame, again: OurRuns) -> tuple[int, l
         entry = card.published.entries[index]
         specs = card.specs(entry, rows["judged_script"][index])
         ours, theirs = (combined(entry, own.values(entry, specs)) for own in (again, card.ours))
-        numbers = {seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds}
+        numbers = {
+            seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds
+        }
         compared += bool(numbers)
         wrong += differences(entry, numbers, theirs[entry.runs[0]])
     return compared, wrong
@@ -132,9 +170,15 @@ def compare(card: Scorecard, rows: pd.DataFrame, again: OurRuns) -> tuple[int, l
 
 def main() -> None:
     """Train, compare, and end with 1 where something differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help="with cifar-10-batches-py")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at once; default %(default)s")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="with cifar-10-batches-py"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="trainings at once; default %(default)s"
+    )
     options = parser.parse_args()
     if not (options.data / "cifar-10-batches-py").is_dir():
         raise SystemExit(
@@ -145,9 +189,16 @@ def main() -> None:
     published, tidy = read_published_file(ROOT / FILE), read_results(MEASURED)
     card, dataset = Scorecard(published, OurRuns(tidy)), cifar10(options.data)
     keys = chosen(sorted(card.used()))
-    if set(tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"]) - {dataset.sha256, "not recorded"}:
-        raise AuditError(f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10.")
-    compared, wrong = compare(card, scorecard(published, tidy), train_all(keys, tidy, dataset, options.jobs))
+    if set(tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"]) - {
+        dataset.sha256,
+        "not recorded",
+    }:
+        raise AuditError(
+            f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10."
+        )
+    compared, wrong = compare(
+        card, scorecard(published, tidy), train_all(keys, tidy, dataset, options.jobs)
+    )
     print(*wrong, sep="\n", end="\n" * bool(wrong))
     told = f"{compared} published numbers, {len(wrong)} differ by more than seeds scatter"
     print(f"check-evidence: {len(keys)} runs trained again; of {told}")

@@ -20,7 +20,9 @@ status is 0 when done, 1 after bad input or where something does not hold. [Exam
 
 
 def document() -> str:
-    """Return the text of the document: what every command does, and its arguments, in the groups of the help."""
+    """Return the text of the document: what every command does, and its arguments, in the groups of
+    the help.
+    """
     rows = [
         [who if name == next(iter(group)) else "", f"[`{name}`](#{name})", what]
         for who, group in GROUPS.items()
@@ -34,15 +36,23 @@ def _section(name: str) -> str:
     what, add_arguments = COMMANDS[name]
     parser = OneLineParser(prog=f"fa-audit {name}", add_help=False)
     add_arguments(parser)
-    table = markdown(["argument", "what"], [list(row) for row in _rows(parser)]) if parser._actions else ""
+    table = (
+        markdown(["argument", "what"], [list(row) for row in _rows(parser)])
+        if parser._actions
+        else ""
+    )
     return f"\n## {name}\n\n{what[0].upper()}{what[1:]}.\n" + (f"\n{table}\n" if table else "")
 
 
 def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     """Yield every argument as it is typed, and its help with the default filled in."""
     for action in parser._actions:
-        value = action.metavar or (",".join(map(str, action.choices)) if action.choices else action.dest.upper())
-        typed = " ".join([*action.option_strings[-1:], *([str(value)] if action.nargs != 0 else [])])
+        value = action.metavar or (
+            ",".join(map(str, action.choices)) if action.choices else action.dest.upper()
+        )
+        typed = " ".join(
+            [*action.option_strings[-1:], *([str(value)] if action.nargs != 0 else [])]
+        )
         more = " ..." if action.nargs in ("+", "*") else ""
         needed = "required: " if action.required and action.option_strings else ""
         text = (action.help or "") % vars(action)

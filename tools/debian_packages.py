@@ -1,9 +1,10 @@
-"""Install the programs that a group of tests needs, or print in one line why they cannot run on this machine.
+"""Install the programs that a group of tests needs, or print in one line why they cannot run on
+this machine.
 
     python3 tools/debian_packages.py slurm|browser
 
-Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only, and keeps Debian from
-starting the packages' daemons by /usr/sbin/policy-rc.d.
+Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only, and
+keeps Debian from starting the packages' daemons by /usr/sbin/policy-rc.d.
 """
 
 import os
@@ -19,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import browser
 import slurm_cluster
 
-# Group of tests, as in `make test-GROUP` -> Debian's packages, and what of them is not on this machine.
+# Group of tests, as in `make test-GROUP` -> Debian's packages, and what of them is not on this
+# machine.
 GROUPS = {
     "slurm": (("munge", "slurm-wlm"), slurm_cluster.missing),
     "browser": (("chromium",), browser.missing),
@@ -27,7 +29,14 @@ GROUPS = {
 POLICY = Path("/usr/sbin/policy-rc.d")
 SKIPPED = 77
 # Where there is no network, fail soon.
-IMPATIENT = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
+IMPATIENT = (
+    "-o",
+    "Acquire::Retries=0",
+    "-o",
+    "Acquire::http::Timeout=20",
+    "-o",
+    "Acquire::https::Timeout=20",
+)
 
 
 def obstacle() -> str:
@@ -55,8 +64,13 @@ def install(packages: tuple[str, ...]) -> str:
     """Install packages; return apt-get's last line if that failed, empty otherwise."""
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     with no_daemons():
-        for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
-            done = subprocess.run(["apt-get", *IMPATIENT, *command], env=environment, capture_output=True, text=True)
+        for command in (
+            ["update", "-qq"],
+            ["install", "-qq", "-y", "--no-install-recommends", *packages],
+        ):
+            done = subprocess.run(
+                ["apt-get", *IMPATIENT, *command], env=environment, capture_output=True, text=True
+            )
     said = (done.stdout + done.stderr).strip().splitlines()
     return f"apt-get: {said[-1] if said else 'failed'}" if done.returncode else ""
 
@@ -67,7 +81,9 @@ def main(group: str) -> int:
         return 0
     names = " and ".join(packages)
     if reason := obstacle():
-        print(f"fa-audit: test-{group} skipped: {', '.join(missing())} not found (packages {names}), and {reason}")
+        print(
+            f"fa-audit: test-{group} skipped: {', '.join(missing())} not found (packages {names}), and {reason}"
+        )
         return SKIPPED
     print(f"fa-audit: installing {names}", flush=True)
     if reason := install(packages):

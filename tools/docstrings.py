@@ -1,4 +1,6 @@
-"""An extension of griffe: examples in docstrings are code, whose marks Markdown would read as quotations and links."""
+"""An extension of griffe: examples in docstrings are code, whose marks Markdown would read as
+quotations and links.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Write every picture, table and number of the documentation that comes from code or measured runs, or check them.
+"""Write every picture, table and number of the documentation that comes from code or measured runs,
+or check them.
 
 python tools/documents.py [--check] [TOOL ...]
 
-A tool is a module of this folder. Its ``made()`` yields the path and the new content of every file that it writes;
-its ``alike(old, new)``, where it has one, says whether two contents show the same although their bytes differ.
+A tool is a module of this folder. Its ``made()`` yields the path and the new content of every file
+that it writes; its ``alike(old, new)``, where it has one, says whether two contents show the same
+although their bytes differ.
 """
 
 from __future__ import annotations
@@ -29,17 +31,25 @@ TOOLS = (  # later ones read what earlier ones wrote
 
 def main() -> None:
     """Rewrite what differs; with --check name it and exit with 1 instead."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="write nothing")
-    parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"by default all: {', '.join(TOOLS)}")
+    parser.add_argument(
+        "tools", nargs="*", metavar="TOOL", help=f"by default all: {', '.join(TOOLS)}"
+    )
     options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # small networks, which threads that wait for each other slow down
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # small networks, which threads that wait for each other slow down
+    )
     stale = []
     for tool in map(import_module, options.tools or TOOLS):
         alike = getattr(tool, "alike", operator.eq)
         for path, content in tool.made():
             new = content.encode() if isinstance(content, str) else content
-            same = alike if options.check or path.suffix == ".png" else operator.eq  # numbers of this machine are kept
+            same = (
+                alike if options.check or path.suffix == ".png" else operator.eq
+            )  # numbers of this machine are kept
             if not path.exists() or not same(path.read_bytes(), new):
                 stale.append(str(path.relative_to(ROOT)))
                 if not options.check:

@@ -1,14 +1,17 @@
 """Audit trained runs with the code of this checkout and add them to tidy tables.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
-python tools/evidence.py RESULTS --configfile config.yaml --settings field_search field --tables reference/field_cifar10
+python tools/evidence.py RESULTS --configfile config.yaml --settings field_search field --tables
+reference/field_cifar10
 
-RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/. Runs that are there
-already are measured again where a file is newer; others of their setting stay. A run of a search (with `validation`)
-needs no baselines, and is taken once it is trained in every setting of the search. What searches choose is written into
-the list `runs: &chosen` of the configuration.
+RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
+Runs that are there already are measured again where a file is newer; others of their setting stay.
+A run of a search (with `validation`) needs no baselines, and is taken once it is trained in every
+setting of the search. What searches choose is written into the list `runs: &chosen` of the
+configuration.
 
-Beside the tables of a setting its audits are kept, in one archive: tar -xf reference/measured/SETTING/audits.tar.xz
+Beside the tables of a setting its audits are kept, in one archive: tar -xf
+reference/measured/SETTING/audits.tar.xz
 """
 
 from __future__ import annotations
@@ -48,13 +51,17 @@ CHOSEN = re.compile(r"(runs: &chosen\n\s*\[)[^]]*(\])")
 
 
 def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
-    """Audit one run against the baselines that are there; return the path of the JSON, which stays if it is newer."""
+    """Audit one run against the baselines that are there; return the path of the JSON, which stays
+    if it is newer.
+    """
     checkpoint = results / "checkpoints" / f"{key}.safetensors"
     roles = setting.baselines_of(key.run).items()
     files = {role: results / "baselines" / f"{key._replace(run=run)}.json" for role, run in roles}
     baselines = {role: file for role, file in files.items() if file.exists()}
     path = output / f"{key}.json"
-    if path.exists() and path.stat().st_mtime > max(file.stat().st_mtime for file in (checkpoint, *baselines.values())):
+    if path.exists() and path.stat().st_mtime > max(
+        file.stat().st_mtime for file in (checkpoint, *baselines.values())
+    ):
         return path
     set_numerics(threads=1)
     spec = setting.spec(key.run, key.seed)
@@ -72,8 +79,13 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
 
 
 def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
-    """Write the tables of a setting: those of the audits, and of the runs that only the old tables have."""
-    tidy = tidy_of(read_audits(audits), [results / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits])
+    """Write the tables of a setting: those of the audits, and of the runs that only the old tables
+    have.
+    """
+    tidy = tidy_of(
+        read_audits(audits),
+        [results / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits],
+    )
     if busy:
         tidy = replace(tidy, work=tidy.work.assign(**{BUSY: True}))
     tables = {}
@@ -82,27 +94,36 @@ def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
         old = read_table(path) if path.exists() else new.head(0)
         fresh = pd.MultiIndex.from_frame(new[list(KEY)]).unique()
         kept = old[~pd.MultiIndex.from_frame(old[list(KEY)]).isin(fresh)] if len(old) else old
-        parts = [part.astype(object) for part in (kept, new) if len(part)]  # else False beside nothing becomes 0.0
+        parts = [
+            part.astype(object) for part in (kept, new) if len(part)
+        ]  # else False beside nothing becomes 0.0
         joined = pd.concat(parts, ignore_index=True)
         order = [*KEY, *({"epoch", "layer"} & set(joined.columns))]
-        joined = joined.sort_values(sorted(order, key=[*KEY, "epoch", "layer"].index), ignore_index=True)
+        joined = joined.sort_values(
+            sorted(order, key=[*KEY, "epoch", "layer"].index), ignore_index=True
+        )
         tables[path] = joined[[*new.columns, *joined.columns.difference(new.columns)]]
     work = tables[folder / "work.csv"]
     if BUSY in work:
-        work[TIMES_BP] = tables[folder / "runs.csv"]["spec"].map(times_bp).where(work[BUSY].eq(True))
+        work[TIMES_BP] = (
+            tables[folder / "runs.csv"]["spec"].map(times_bp).where(work[BUSY].eq(True))
+        )
     work[list(RECORDED)] = work.reindex(columns=RECORDED).fillna("not recorded")
     write_tables(tables)
 
 
 def pack(path: Path, audits: list[Path]) -> None:
-    """Add audits to an archive, SETTING/RUN/seed*.json in it, in place of earlier ones of the same runs.
+    """Add audits to an archive, SETTING/RUN/seed*.json in it, in place of earlier ones of the same
+    runs.
 
     The same audits give the same bytes.
     """
     files = {}
     if path.exists():
         with tarfile.open(path) as old:
-            files = {member.name: old.extractfile(member).read() for member in old if member.isfile()}
+            files = {
+                member.name: old.extractfile(member).read() for member in old if member.isfile()
+            }
     files |= {f"{RunKey.of(audit)}.json": audit.read_bytes() for audit in audits}
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz", preset=9) as new:
@@ -114,7 +135,8 @@ def pack(path: Path, audits: list[Path]) -> None:
 
 
 def times_bp(spec: str) -> float:
-    """Return the time of a step over that of bp, which benchmarks/costs.py timed in turn; NaN where it did not.
+    """Return the time of a step over that of bp, which benchmarks/costs.py timed in turn; NaN where
+    it did not.
 
     It times neither penalties nor the norms that a monitor reads.
     """
@@ -131,21 +153,44 @@ def chosen_runs(tables: Path, settings: Sequence[str]) -> list[str]:
     rows = read_tidy([tables / setting / "runs.csv" for setting in settings])
     options = rows.runs.set_index(["run", "setting"])[["lr", "normalise"]]
     picked = ((run, *options.loc[run, setting]) for run, setting in choose(rows).items())
-    return sorted(f"{run}+lr{short_number(float(lr))}{'' if raw else '+unnormalised'}" for run, lr, raw in picked)
+    return sorted(
+        f"{run}+lr{short_number(float(lr))}{'' if raw else '+unnormalised'}"
+        for run, lr, raw in picked
+    )
 
 
 def main() -> None:
-    """Audit every run of the configuration that has been trained; write its tables, and what searches choose."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, metavar="RESULTS")
-    parser.add_argument("--configfile", type=Path, default=Path("configs/evidence.yaml"), metavar="CONFIG")
-    parser.add_argument("--settings", nargs="*", metavar="SETTING", help="settings or blocks; default all")
-    parser.add_argument(
-        "--tables", type=Path, default=Path("reference/measured"), metavar="DIR", help="default %(default)s"
+    """Audit every run of the configuration that has been trained; write its tables, and what
+    searches choose.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--audits", type=Path, default=Path("results/evidence"), metavar="DIR", help="where audits go")
+    parser.add_argument("results", type=Path, metavar="RESULTS")
     parser.add_argument(
-        "--busy", action="store_true", help="other work ran beside the trainings: their seconds are bounds"
+        "--configfile", type=Path, default=Path("configs/evidence.yaml"), metavar="CONFIG"
+    )
+    parser.add_argument(
+        "--settings", nargs="*", metavar="SETTING", help="settings or blocks; default all"
+    )
+    parser.add_argument(
+        "--tables",
+        type=Path,
+        default=Path("reference/measured"),
+        metavar="DIR",
+        help="default %(default)s",
+    )
+    parser.add_argument(
+        "--audits",
+        type=Path,
+        default=Path("results/evidence"),
+        metavar="DIR",
+        help="where audits go",
+    )
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="other work ran beside the trainings: their seconds are bounds",
     )
     parser.add_argument("--jobs", type=int, default=1, help="audits at once; default %(default)s")
     options = parser.parse_args()
@@ -156,18 +201,26 @@ def main() -> None:
         for name in names:
             if name in searches:
                 measure(pool, grid, name, options)
-        grid = with_choices(grid, options, [name for name in searches if (options.tables / name / "runs.csv").exists()])
+        grid = with_choices(
+            grid,
+            options,
+            [name for name in searches if (options.tables / name / "runs.csv").exists()],
+        )
         for name in names:
             if name not in searches:
                 measure(pool, grid, name, options)
 
 
 def with_choices(grid: Grid, options: argparse.Namespace, searches: Sequence[str]) -> Grid:
-    """Write what the searches chose into the configuration, where it has a place for it, and read it again."""
+    """Write what the searches chose into the configuration, where it has a place for it, and read
+    it again.
+    """
     text = options.configfile.read_text(encoding="utf-8")
     if not searches or not CHOSEN.search(text):
         return grid
-    runs = textwrap.fill(", ".join(chosen_runs(options.tables, searches)), 110, subsequent_indent=7 * " ")
+    runs = textwrap.fill(
+        ", ".join(chosen_runs(options.tables, searches)), 110, subsequent_indent=7 * " "
+    )
     options.configfile.write_text(CHOSEN.sub(rf"\g<1>{runs}\g<2>", text), encoding="utf-8")
     return read(options.configfile)
 
@@ -180,14 +233,26 @@ def read(configfile: Path) -> Grid:
 def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.Namespace) -> None:
     """Audit the runs of a setting that are there, and add them to its tables."""
     setting = grid.settings[name]
-    block = [other for other in grid.settings.values() if other.block == setting.block] if is_search(setting) else []
+    block = (
+        [other for other in grid.settings.values() if other.block == setting.block]
+        if is_search(setting)
+        else []
+    )
     there = [
         key
         for key in setting.run_keys("runs")
-        if all((options.results / f"checkpoints/{key._replace(setting=each.name)}.json").exists() for each in block)
-        and (block or (options.results / f"audits/{key}.json").exists())  # audited: its baselines are done, too
+        if all(
+            (options.results / f"checkpoints/{key._replace(setting=each.name)}.json").exists()
+            for each in block
+        )
+        and (
+            block or (options.results / f"audits/{key}.json").exists()
+        )  # audited: its baselines are done, too
     ]
-    work = [pool.submit(partial(audited, options.results, setting, key, options.audits)) for key in there]
+    work = [
+        pool.submit(partial(audited, options.results, setting, key, options.audits))
+        for key in there
+    ]
     if audits := [job.result() for job in work]:
         add(options.tables / name, audits, options.results, busy=options.busy)
         pack(options.tables / name / "audits.tar.xz", audits)

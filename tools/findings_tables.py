@@ -1,4 +1,6 @@
-"""Tables of docs/findings.md: numbers with intervals over seeds, baselines side by side, which check decides."""
+"""Tables of docs/findings.md: numbers with intervals over seeds, baselines side by side, which
+check decides.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,23 @@ FINDINGS_NOTE = (
 
 
 def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return accuracy, margin, scale, reference and credit of settings side by side, each with its interval."""
+    """Return accuracy, margin, scale, reference and credit of settings side by side, each with its
+    interval.
+    """
     table = replace(tidy, runs=with_derived(tidy))
-    return run_table(table, FINDINGS, rows=by_setting(tidy), caption=f"{title}. {FINDINGS_NOTE}", labels=labels)
+    return run_table(
+        table, FINDINGS, rows=by_setting(tidy), caption=f"{title}. {FINDINGS_NOTE}", labels=labels
+    )
 
 
 def with_derived(tidy: Tidy) -> pd.DataFrame:
-    """Return the runs with margin, logarithms of norms and growths, and the deep rho that float32 gives."""
+    """Return the runs with margin, logarithms of norms and growths, and the deep rho that float32
+    gives.
+    """
     keys = list(KEY)
-    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys).sort_index()
+    runs = (
+        tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys).sort_index()
+    )
     layers = tidy.layers.sort_values([*keys, "layer"])
     first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
     deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32_at_input"].mean()
@@ -71,11 +81,20 @@ def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     runs = tidy.runs.astype({column.quantity: float for column in BASELINES})
     rows = by_setting(tidy)
     return run_table(
-        replace(tidy, runs=runs), BASELINES, rows=rows, caption=f"{title}. {BASELINES_NOTE}", labels=labels
+        replace(tidy, runs=runs),
+        BASELINES,
+        rows=rows,
+        caption=f"{title}. {BASELINES_NOTE}",
+        labels=labels,
     )
 
 
-CHECKS = {"scale": "(a) scale", "reference": "(b) reference", "stability": "(c) stability", "depth": "(d) depth"}
+CHECKS = {
+    "scale": "(a) scale",
+    "reference": "(b) reference",
+    "stability": "(c) stability",
+    "depth": "(d) depth",
+}
 DECIDING_NOTE = (
     "Audits in which a check of the four fires, and in which no other does. Audits whose baselines are missing count "
     "where their other checks were evaluated."
@@ -83,14 +102,26 @@ DECIDING_NOTE = (
 
 
 def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return, setting by setting, how often each of the four checks fires, and how often it alone decides."""
-    fires = tidy.runs[[f"{check}_fires" for check in CHECKS]].astype("boolean").fillna(False).astype(bool)
+    """Return, setting by setting, how often each of the four checks fires, and how often it alone
+    decides.
+    """
+    fires = (
+        tidy.runs[[f"{check}_fires" for check in CHECKS]]
+        .astype("boolean")
+        .fillna(False)
+        .astype(bool)
+    )
     fires.columns = list(CHECKS)
     alone = fires.mul(fires.sum(axis=1) == 1, axis=0)
-    long = [table.assign(setting=tidy.runs["setting"]).melt("setting", var_name="check") for table in (fires, alone)]
+    long = [
+        table.assign(setting=tidy.runs["setting"]).melt("setting", var_name="check")
+        for table in (fires, alone)
+    ]
     values = long[0].rename(columns={"value": "fires"}).assign(audits=1, alone=long[1]["value"])
     values = values.groupby(["setting", "check"])[["audits", "fires", "alone"]].sum()
-    values = values.loc[[(setting, check) for setting in tidy.settings for check in CHECKS]].reset_index()
+    values = values.loc[
+        [(setting, check) for setting in tidy.settings for check in CHECKS]
+    ].reset_index()
     rows = tuple(
         (
             labels.get(row.setting, row.setting),

@@ -15,7 +15,9 @@ MEASURED = ROOT / "benchmarks/methods.json"
 
 
 def methods_table() -> str:
-    """Return a Markdown table of the methods: what is stated of them, and their measured time per step."""
+    """Return a Markdown table of the methods: what is stated of them, and their measured time per
+    step.
+    """
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
     times = {name: f"{row['relative_to_bp']:.2f}" for name, row in measured.items()}
     rows = [
@@ -46,7 +48,9 @@ def filled(text: str, tables: Mapping[str, str], path: Path) -> str:
     for name, table in tables.items():
         begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
         new = begin + table.rstrip("\n") + "\n" + end
-        text, count = re.subn(f"{re.escape(begin)}.*?{end}", lambda _, new=new: new, text, flags=re.DOTALL)
+        text, count = re.subn(
+            f"{re.escape(begin)}.*?{end}", lambda _, new=new: new, text, flags=re.DOTALL
+        )
         if count != 1:
             raise SystemExit(f"{path}: found {count} places for the table '{name}'; expected one.")
     return text

@@ -1,6 +1,7 @@
 """docs/tutorial.ipynb: docs/tutorial.md as a notebook that was run from top to bottom.
 
-As other machines round otherwise, a check compares the words of what is printed, not its numbers, and no pictures.
+As other machines round otherwise, a check compares the words of what is printed, not its numbers,
+and no pictures.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def executed(text: str) -> NotebookNode:
 def said(notebook: NotebookNode) -> list[object]:
     """Return every cell's source, the words that it printed, and how many pictures it has."""
     outputs = [cell.get("outputs", []) for cell in notebook.cells]
-    printed = [NUMBER.sub("0", "".join(found.get("text", "") for found in each)).split() for each in outputs]
+    printed = [
+        NUMBER.sub("0", "".join(found.get("text", "") for found in each)).split()
+        for each in outputs
+    ]
     drawn = [sum("image/png" in found.get("data", {}) for found in each) for each in outputs]
     return list(zip((cell.source for cell in notebook.cells), printed, drawn))
 

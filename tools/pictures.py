@@ -1,4 +1,6 @@
-"""Pictures of the library's rooms and of the workflow's rules, from the imports and from Snakemake's own graph."""
+"""Pictures of the library's rooms and of the workflow's rules, from the imports and from
+Snakemake's own graph.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def imports() -> Iterator[tuple[str, str]]:
     for path in sorted(PACKAGE.glob("*/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            for room in (module.split(".")[1] for module in modules if module.startswith("fa_audit.")):
+            for room in (
+                module.split(".")[1] for module in modules if module.startswith("fa_audit.")
+            ):
                 yield path.relative_to(PACKAGE).parts[0], room
 
 
@@ -40,12 +44,16 @@ def rules() -> Iterator[tuple[str, str]]:
     command = [sys.executable, "-m", "snakemake", "--rulegraph", "mermaid-js"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = dict(re.findall(r"(id\d+)\[(\w+)\]", said))
-    yield from ((names[start], names[end]) for start, end in re.findall(r"(id\d+) --> (id\d+)", said))
+    yield from (
+        (names[start], names[end]) for start, end in re.findall(r"(id\d+) --> (id\d+)", said)
+    )
 
 
 def draw(arrows: Iterator[tuple[str, str]], title: str) -> str:
     """Return a directed graph as SVG, sources on top; an arrow that others imply is left out."""
-    graph = nx.transitive_reduction(nx.DiGraph(sorted(pair for pair in set(arrows) if pair[0] != pair[1])))
+    graph = nx.transitive_reduction(
+        nx.DiGraph(sorted(pair for pair in set(arrows) if pair[0] != pair[1]))
+    )
     places = _places(graph)
     left = min(x - _width(name) / 2 for name, (x, _) in places.items()) - GAP
     right = max(x + _width(name) / 2 for name, (x, _) in places.items()) + GAP
@@ -68,7 +76,10 @@ def _places(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
     """Place every node below its predecessors, in rows without overlaps."""
     places: dict[str, tuple[float, float]] = {}
     for row, names in enumerate(nx.topological_generations(graph)):
-        wanted = {name: mean(places[before][0] for before in graph.predecessors(name)) if row else 0 for name in names}
+        wanted = {
+            name: mean(places[before][0] for before in graph.predecessors(name)) if row else 0
+            for name in names
+        }
         order = sorted(names, key=lambda name: (wanted[name], name))
         offsets = [0.0]
         for before, name in pairwise(order):
@@ -92,6 +103,9 @@ def _box(name: str, x: float, y: float) -> str:
 
 def made() -> Iterator[tuple[Path, str]]:
     """Yield both."""
-    yield FOLDER / "rooms.svg", draw(imports(), "Rooms of the library: an arrow goes to what is imported")
+    yield (
+        FOLDER / "rooms.svg",
+        draw(imports(), "Rooms of the library: an arrow goes to what is imported"),
+    )
     title = "Rules of the workflow: an arrow is a file that goes on to the next rule"
     yield FOLDER / "rules.svg", draw(rules(), title)

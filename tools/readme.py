@@ -1,7 +1,8 @@
-"""README.md and docs/tutorial.md with what their code prints, the reproduced share and the hours of the plan.
+"""README.md and docs/tutorial.md with what their code prints, the reproduced share and the hours of
+the plan.
 
-A `python` block is run, all blocks of a document in one namespace; the `text` block after it is what it printed, up to
-the line `...` if there is one.
+A `python` block is run, all blocks of a document in one namespace; the `text` block after it is
+what it printed, up to the line `...` if there is one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ PRINTED = re.compile(r"(?<=\n```text\n).*?(?=```)", re.DOTALL)
 DIGEST = re.compile(r"p[0-9a-f]{10}")  # in a picture, of numbers
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 PICTURES = ROOT / "docs/pictures"
-LARGE = ("vit_mini_clipped", "bn_cnn_clipped")  # settings of the convolutional network and of the transformer
+LARGE = (
+    "vit_mini_clipped",
+    "bn_cnn_clipped",
+)  # settings of the convolutional network and of the transformer
 
 
 def rerun(text: str) -> str:
@@ -55,7 +59,11 @@ def facts() -> dict[str, str]:
     with contextlib.redirect_stdout(io.StringIO()) as plan:
         fa_audit(["plan", "--configfile", str(ROOT / "config.yaml")])
     rows = [line.replace("in all", "all").split() for line in plan.getvalue().splitlines()]
-    cpu = {row[0]: float(row[-2].strip("~")) for row in rows if len(row) > 6 and row[-2].strip("~")[0].isdigit()}
+    cpu = {
+        row[0]: float(row[-2].strip("~"))
+        for row in rows
+        if len(row) > 6 and row[-2].strip("~")[0].isdigit()
+    }
     small = cpu["all"] - sum(cpu[name] for name in LARGE)
     return {
         "sum": headline,
@@ -67,7 +75,9 @@ def facts() -> dict[str, str]:
 def made() -> Iterator[tuple[Path, str | bytes]]:
     """Yield the documents, and the pictures that their code draws."""
     sys.path.insert(0, str(ROOT / "examples"))
-    os.environ["SOURCE_DATE_EPOCH"] = "0"  # pictures without a date, and with the same names inside every time
+    os.environ["SOURCE_DATE_EPOCH"] = (
+        "0"  # pictures without a date, and with the same names inside every time
+    )
     matplotlib.rcParams["svg.hashsalt"] = "fa-audit"
     my_network = importlib.import_module("my_network")
     my_network.train = functools.cache(my_network.train)  # both documents train the same
@@ -75,12 +85,19 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
         Path("benchmarks").symlink_to(ROOT / "benchmarks")
         for document in DOCUMENTS:
             old = document.read_text(encoding="utf-8")
-            yield document, rerun(filled(old, facts(), document) if "<!-- table: sum -->" in old else old)
-        yield from ((PICTURES / picture.name, picture.read_bytes()) for picture in Path().glob("*.svg"))
+            yield (
+                document,
+                rerun(filled(old, facts(), document) if "<!-- table: sum -->" in old else old),
+            )
+        yield from (
+            (PICTURES / picture.name, picture.read_bytes()) for picture in Path().glob("*.svg")
+        )
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether all is equal, but for numbers that code printed or drew: other machines round otherwise."""
+    """Return whether all is equal, but for numbers that code printed or drew: other machines round
+    otherwise.
+    """
     before, now = (DIGEST.sub("", text.decode()) for text in (old, new))
     if not before.startswith("<?xml"):
         if PRINTED.sub("", before) != PRINTED.sub("", now):

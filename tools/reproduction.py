@@ -1,4 +1,6 @@
-"""Numbers, tables and figures of docs/reproduction.md, findings.md and leaderboard.md, from reference/."""
+"""Numbers, tables and figures of docs/reproduction.md, findings.md and leaderboard.md, from
+reference/.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,18 @@ DOCUMENTS = {  # document -> configurations, their tidy tables, and how the name
         ("config.yaml", Path("reference/field_cifar10"), "field"),
     ],
 }
-SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"), ("scripts", "Which script made"))
+SECTIONS = (
+    ("claims", "The paper's claims"),
+    ("differences", "Different, and why"),
+    ("scripts", "Which script made"),
+)
 SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
 OF_RUN, STATES, RHO = ["setting", "run", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
-MARGIN, GROWTH, TOTAL = "margin over own frozen (points)", "log10 max growth", r"log10 \|\|h\_L\|\| / \|\|h\_0\|\|"
+MARGIN, GROWTH, TOTAL = (
+    "margin over own frozen (points)",
+    "log10 max growth",
+    r"log10 \|\|h\_L\|\| / \|\|h\_0\|\|",
+)
 COLUMNS = {  # of docs/findings.md: those that the answer needs
     "float32_rho": ["setting", "run", STATES, RHO, "deep rho, float32"],
     "floor": [*OF_RUN, MARGIN, GROWTH],
@@ -61,14 +71,18 @@ def make(name: str, folder: Path) -> dict[str, str]:
     """Write a document's tables and figures, and the scorecard beside those of the reproduction.
 
     Returns:
-        Parts of the document by name: what stands in place of a table whose settings were not run, pictures
-        (`NAME.png`), and `coverage`.
+        Parts of the document by name: what stands in place of a table whose settings were not run,
+        pictures (`NAME.png`), and `coverage`.
     """
     parts = {}
     for source, tidy, prefix in DOCUMENTS[name]:
         config, line_of = load_config(ROOT / source)
         for section in ("figures", "tables"):
-            config[section] = {key: entry for key, entry in config.get(section, {}).items() if key.startswith(prefix)}
+            config[section] = {
+                key: entry
+                for key, entry in config.get(section, {}).items()
+                if key.startswith(prefix)
+            }
         grid = read_grid(config, KINDS, line_of)
         for artefact, problem in artefacts_from(config, grid, tidy, folder):
             section, _, key = artefact.partition("/")
@@ -86,7 +100,10 @@ def make(name: str, folder: Path) -> dict[str, str]:
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
         rows = folder / "scorecard.csv"
-        picture, origin = draw(read_table(rows), title="Scorecard"), f"scorecard.csv {sha256_of(rows)}"
+        picture, origin = (
+            draw(read_table(rows), title="Scorecard"),
+            f"scorecard.csv {sha256_of(rows)}",
+        )
         save(picture, folder / "figures/scorecard.png", origin)
     return parts
 
@@ -98,18 +115,28 @@ def _absent(entry: Mapping[str, Any], grid: Grid, tidy: Path) -> str:
 
 
 def coverage(labels: Mapping[str, str], grid: Grid, tidy: Path) -> str:
-    """Say which rules have how many seeds in `field`, which have none, and how long the longest training took."""
+    """Say which rules have how many seeds in `field`, which have none, and how long the longest
+    training took.
+    """
     setting, there = grid.settings["field"], (tidy / "field").exists()
-    runs, work = (read_table(tidy / f"field/{table}.csv") if there else None for table in ("runs", "work"))
+    runs, work = (
+        read_table(tidy / f"field/{table}.csv") if there else None for table in ("runs", "work")
+    )
     seeds = {} if runs is None else runs.groupby("run")["seed"].nunique().to_dict()
     chosen = {parse_run(run).method: run for run in setting.runs}
     found: dict[str, list[str]] = {}
     for method in METHODS:
         count = seeds.get(chosen.get(method), 0)
         state = f"{count} of {len(setting.seeds)} seeds" if count else "not trained yet"
-        found.setdefault(state if method in chosen else "not searched yet", []).append(labels.get(method, method))
+        found.setdefault(state if method in chosen else "not searched yet", []).append(
+            labels.get(method, method)
+        )
     lines = [f"- {state}: {', '.join(names)}" for state, names in sorted(found.items())]
-    hours = [] if work is None else [f"- the longest training of a seed: {work['seconds'].max() / 3600:.1f} hours"]
+    hours = (
+        []
+        if work is None
+        else [f"- the longest training of a seed: {work['seconds'].max() / 3600:.1f} hours"]
+    )
     return "\n".join([*lines, *hours, ""])
 
 
@@ -123,7 +150,10 @@ def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path
         shown["samples"] = by_samples()
     if name == "reproduction":
         shown |= from_scorecard(folder)
-        yield ROOT / "docs/reproduction/scorecard.csv", (folder / "scorecard.csv").read_text(encoding="utf-8")
+        yield (
+            ROOT / "docs/reproduction/scorecard.csv",
+            (folder / "scorecard.csv").read_text(encoding="utf-8"),
+        )
     pages = parts | tables
     linked = (table for table in pages if f"]({name}/{table}.md)" in text)
     yield from ((ROOT / f"docs/{name}/{table}.md", pages[table]) for table in linked)
@@ -131,13 +161,21 @@ def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path
 
 
 def from_scorecard(folder: Path) -> dict[str, str]:
-    """Return the scorecard's headline, claims, differences and scripts, and what was not run, as Markdown."""
-    text, rows = (folder / "scorecard.md").read_text(encoding="utf-8"), counted(read_table(folder / "scorecard.csv"))
+    """Return the scorecard's headline, claims, differences and scripts, and what was not run, as
+    Markdown.
+    """
+    text, rows = (
+        (folder / "scorecard.md").read_text(encoding="utf-8"),
+        counted(read_table(folder / "scorecard.csv")),
+    )
     absent = rows[rows["verdict"] == NOT_RUN].groupby("setting", sort=False)["run"]
     not_run = [[name, str(len(runs)), ", ".join(dict.fromkeys(runs))] for name, runs in absent]
     headline, _, released, *_ = text.splitlines()
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    named = {name: next(part for title, part in parts.items() if title.startswith(begin)) for name, begin in SECTIONS}
+    named = {
+        name: next(part for title, part in parts.items() if title.startswith(begin))
+        for name, begin in SECTIONS
+    }
     return {
         "sum": f"**{headline}** {released}",
         **{name: _rows(part) for name, part in named.items()},
@@ -151,15 +189,25 @@ def by_samples() -> str:
     table["run"] = table["setting"] + " " + table["run"]
     rows = [
         [run, str(samples), f"{np.log10(group['grad_norm_last']).median():.2f}"]
-        + [f"{group[column].sum()}/{len(group)}" for column in ("fires_at_published_floor", "fires")]
-        for (run, samples), group in table[table["samples"].isin(SAMPLES)].groupby(["run", "samples"], sort=False)
+        + [
+            f"{group[column].sum()}/{len(group)}"
+            for column in ("fires_at_published_floor", "fires")
+        ]
+        for (run, samples), group in table[table["samples"].isin(SAMPLES)].groupby(
+            ["run", "samples"], sort=False
+        )
     ]
-    return markdown(["run", "samples", r"log10 \|\|g\_L\|\|", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
+    return markdown(
+        ["run", "samples", r"log10 \|\|g\_L\|\|", "D2 fires, floor 1e-7", "D2 fires, scaled floor"],
+        rows,
+    )
 
 
 def chosen(name: str, text: str) -> str:
     """Return the columns of a findings table that its answer needs."""
-    lines = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in text.splitlines()]
+    lines = [
+        [cell.strip() for cell in line.strip("|\n").split(" | ")] for line in text.splitlines()
+    ]
     kept = [index for index, head in enumerate(lines[0]) if head in COLUMNS.get(name, lines[0])]
     return "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
 
@@ -179,15 +227,25 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
                 parts = make(name, folder := Path(temporary))
                 yield from texts(name, folder, parts)
                 figures = sorted(folder.glob("figures/*.png"))
-                yield from ((ROOT / "docs" / name / figure.name, figure.read_bytes()) for figure in figures)
+                yield from (
+                    (ROOT / "docs" / name / figure.name, figure.read_bytes()) for figure in figures
+                )
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether texts are equal; pictures are where inputs and pixels are, on any machine and at any commit."""
+    """Return whether texts are equal; pictures are where inputs and pixels are, on any machine and
+    at any commit.
+    """
     if not new.startswith(b"\x89PNG"):
         return old == new
-    (before, inputs), (after, now) = (_seen(Image.open(io.BytesIO(picture))) for picture in (old, new))
-    return inputs == now and before.shape == after.shape and bool((abs(before - after) > 32).mean() < 1e-4)
+    (before, inputs), (after, now) = (
+        _seen(Image.open(io.BytesIO(picture))) for picture in (old, new)
+    )
+    return (
+        inputs == now
+        and before.shape == after.shape
+        and bool((abs(before - after) > 32).mean() < 1e-4)
+    )
 
 
 def _seen(picture: Image.Image) -> tuple[np.ndarray, str]:

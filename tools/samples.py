@@ -41,10 +41,16 @@ def rows(checkpoint: Path, dataset: Dataset) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Audit the reference of every checkpoint that the command line names; write one table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
-    parser.add_argument("--data", type=Path, default=Path("results/data/cifar10.safetensors"), metavar="FILE")
-    parser.add_argument("--output", type=Path, default=Path("reference/measured/samples.csv"), metavar="CSV")
+    parser.add_argument(
+        "--data", type=Path, default=Path("results/data/cifar10.safetensors"), metavar="FILE"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("reference/measured/samples.csv"), metavar="CSV"
+    )
     options = parser.parse_args()
     set_numerics(threads=1)
     dataset = load_dataset(options.data)

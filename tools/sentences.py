@@ -1,4 +1,6 @@
-"""docs/sentences.md, docs/reviewers.md and a count in docs/protocol.md, from the tables of checks and questions."""
+"""docs/sentences.md, docs/reviewers.md and a count in docs/protocol.md, from the tables of checks
+and questions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from pathlib import Path
 
 from methods_table import ROOT, filled, markdown
 
-from fa_audit.audit.sentences import DEEP, NOT_FINITE, NOT_GIVEN, NOTHING, ONE, Facts, phrase, rulings
+from fa_audit.audit.sentences import (
+    DEEP,
+    NOT_FINITE,
+    NOT_GIVEN,
+    NOTHING,
+    ONE,
+    Facts,
+    phrase,
+    rulings,
+)
 from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.checks import CHECKS, CREDITS, Check, Criterion
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -38,7 +49,10 @@ def cells(name: str, kind: Criterion, outcome: str, cause: str = "") -> list[str
     rule = rule._replace(numbers=rule.numbers and phrase(kind, slots_of(kind, outcome)))
     shown = outcome if isinstance(kind, Check) else OF_CREDITS[outcome]
     said = [rule.may, rule.may_not]
-    return [f"{shown}{f', {cause}' * bool(cause)}", *(text.replace("|", "\\|") or "nothing" for text in said)]
+    return [
+        f"{shown}{f', {cause}' * bool(cause)}",
+        *(text.replace("|", "\\|") or "nothing" for text in said),
+    ]
 
 
 def slots_of(kind: Criterion, outcome: str) -> dict[str, str]:
@@ -50,7 +64,12 @@ def slots_of(kind: Criterion, outcome: str) -> dict[str, str]:
         limit = f"{DiagnosticThresholds().limits[kind.limit] * kind.scale:g}{points}"
         interval = "95 % interval *a* to *b*"
     accuracies = {"accuracy": "*p* %", "frozen": "*q* %"}
-    return {"scope": "one network", "value": value, "limit": limit, "interval": interval} | accuracies
+    return {
+        "scope": "one network",
+        "value": value,
+        "limit": limit,
+        "interval": interval,
+    } | accuracies
 
 
 def rows(table: dict[str, Criterion], outcomes: tuple[str, ...]) -> Iterator[list[str]]:
@@ -149,7 +168,9 @@ supports [certain sentences](sentences.md).
 def differing() -> str:
     """Return how many measured networks that pass three checks need walk-back by four, and why."""
     runs = [read_table(path) for path in sorted(MEASURED.glob("*/runs.csv"))]
-    passed = [text for table in runs for text in table.loc[table["three_check"] == "PASS", "four_check"]]
+    passed = [
+        text for table in runs for text in table.loc[table["three_check"] == "PASS", "four_check"]
+    ]
     alone = {letter: passed.count(f"needs walk-back ({letter})") for letter in "ac"}
     others = len(passed) - passed.count("trustworthy")
     return (
@@ -163,4 +184,7 @@ def made() -> Iterator[tuple[Path, str]]:
     protocol = ROOT / "docs/protocol.md"
     yield ROOT / "docs/sentences.md", sentences_page()
     yield ROOT / "docs/reviewers.md", reviewers_page()
-    yield protocol, filled(protocol.read_text(encoding="utf-8"), {"differing": differing()}, protocol)
+    yield (
+        protocol,
+        filled(protocol.read_text(encoding="utf-8"), {"differing": differing()}, protocol),
+    )

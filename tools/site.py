@@ -1,7 +1,8 @@
-"""Hooks of mkdocs: README.md is the start of the site, and files beside docs/ that a page links to are pages, too.
+"""Hooks of mkdocs: README.md is the start of the site, and files beside docs/ that a page links to
+are pages, too.
 
-Links are written for a reader of the repository. Here they lead to the site's pages: of ``docs/X`` that is ``X``, of
-any other file ``repository/X``, which shows a text that is not Markdown as code.
+Links are written for a reader of the repository. Here they lead to the site's pages: of ``docs/X``
+that is ``X``, of any other file ``repository/X``, which shows a text that is not Markdown as code.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 START = "README.md"
-ALSO = [START, "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md", "reference/measured/README.md"]
+ALSO = [
+    START,
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "results/README.md",
+    "reference/measured/README.md",
+]
 LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)")
 
 
@@ -26,12 +33,17 @@ def page_of(path: str) -> str:
     """Return where the site has a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return "index.md" if path == START else f"repository/{path}{'' if path.endswith('.md') else '.md'}"
+    return (
+        "index.md" if path == START else f"repository/{path}{'' if path.endswith('.md') else '.md'}"
+    )
 
 
 def targets(path: str, text: str) -> Iterator[str]:
     """Yield the files of the repository that a Markdown file links to."""
-    yield from (posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) for _, link in LINK.findall(text))
+    yield from (
+        posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
+        for _, link in LINK.findall(text)
+    )
 
 
 def as_page(path: str, text: str) -> str:

@@ -29,7 +29,8 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a job without a trac
 def _end_with(parent: int) -> None:
     """End this process when Snakemake, its parent, has ended without a word (kill -9).
 
-    Snakemake's next call would delete what a job finishes alone, and a training would begin again; stopped, it resumes.
+    Snakemake's next call would delete what a job finishes alone, and a training would begin again;
+    stopped, it resumes.
     """
     while os.getppid() == parent:
         time.sleep(1)
@@ -44,8 +45,8 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
     """Send the library's messages and any failure to the rule's log; bad input ends in one line.
 
     Args:
-        leftovers: remove first what a killed job left half-written beside the outputs. Not for a training, which does
-            so itself, once it knows that no other process is at work on them.
+        leftovers: remove first what a killed job left half-written beside the outputs. Not for a
+            training, which does so itself, once it knows that no other process is at work on them.
     """
     try:
         _log_to(snakemake.log[0])
@@ -55,7 +56,9 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
             remove_leftovers(*snakemake.output)
         yield
     except (AuditError, OSError) as error:
-        log.error("%s", error, exc_info=error.__cause__ if isinstance(error, OwnCodeError) else None)
+        log.error(
+            "%s", error, exc_info=error.__cause__ if isinstance(error, OwnCodeError) else None
+        )
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())  # a full disk takes no log
         sys.exit(f"{snakemake.rule}: {error}")
@@ -63,10 +66,14 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
 
 def _log_to(path: str) -> None:
     """Send messages, standard output and standard error to a file, tracebacks included."""
-    logging.raiseExceptions = False  # on a full disk the result that is not written is the error, not the log
+    logging.raiseExceptions = (
+        False  # on a full disk the result that is not written is the error, not the log
+    )
     try:
         words = "%(asctime)s  %(message)s"
-        logging.basicConfig(filename=path, encoding="utf-8", level=logging.INFO, format=words, force=True)
+        logging.basicConfig(
+            filename=path, encoding="utf-8", level=logging.INFO, format=words, force=True
+        )
         with open(path, "ab") as file:
             os.dup2(file.fileno(), sys.stdout.fileno())
             os.dup2(file.fileno(), sys.stderr.fileno())
@@ -78,7 +85,9 @@ def _log_to(path: str) -> None:
 
 @contextmanager
 def device(snakemake: Snakemake) -> Iterator[str]:
-    """Yield the device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this one holds it."""
+    """Yield the device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this
+    one holds it.
+    """
     import torch
 
     granted, visible = asks_for_gpu(snakemake.resources), torch.cuda.is_available()
@@ -90,7 +99,10 @@ def device(snakemake: Snakemake) -> Iterator[str]:
         log.info("computing on the CPU%s", reason)
         yield "cpu"
         return
-    gpus = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+    gpus = [
+        str(torch.cuda.get_device_properties(index).uuid)
+        for index in range(torch.cuda.device_count())
+    ]
     with gpu_lock(gpus) as index:
         torch.cuda.set_device(index)  # nothing of this process lands on another GPU
         log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))

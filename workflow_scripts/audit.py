@@ -21,7 +21,9 @@ with logged(snakemake), device(snakemake) as where:
         trajectory=files.trajectory,
         baselines=dict(zip(params.baselines, files.baselines, strict=True)),
         spec=spec,
-        method=None if spec.method in METHODS else spec.method,  # a class that the configuration names
+        method=None
+        if spec.method in METHODS
+        else spec.method,  # a class that the configuration names
         architecture=spec.architecture,
         device=where,
         thresholds=DiagnosticThresholds.of(params.thresholds),

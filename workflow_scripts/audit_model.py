@@ -13,7 +13,9 @@ from fa_audit.data.dataset import load_dataset
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
-    torch.set_deterministic_debug_mode("warn")  # an external model may need kernels that have no such form
+    torch.set_deterministic_debug_mode(
+        "warn"
+    )  # an external model may need kernels that have no such form
     entry, name = snakemake.params.model, snakemake.wildcards.model
     limits = DiagnosticThresholds.of(snakemake.params.thresholds)
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)

@@ -20,8 +20,13 @@ def artefacts(section: str) -> list[Artefact]:
     by_name = defaultdict(list)
     for path in map(Path, snakemake.input.artefacts):
         by_name["figures" if path.stem == "scorecard" else path.parent.name, path.stem].append(path)
-    words, own = snakemake.params.words, {name: files for (folder, name), files in by_name.items() if folder == section}
-    return [Artefact(name, *words[f"{section}/{name}"], tuple(files)) for name, files in own.items()]
+    words, own = (
+        snakemake.params.words,
+        {name: files for (folder, name), files in by_name.items() if folder == section},
+    )
+    return [
+        Artefact(name, *words[f"{section}/{name}"], tuple(files)) for name, files in own.items()
+    ]
 
 
 with logged(snakemake):

@@ -16,6 +16,8 @@ with logged(snakemake):
     tidy = tidy_of(audits, files.trajectories)
     rows, remark = scorecard(published, tidy), made_by(published, tidy)
     digests = [audit["digest"] for audit in audits]
-    origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits, *files.trajectories])
+    origin = origin_of(
+        {"kind": "scorecard"}, digests, [files.published, *files.audits, *files.trajectories]
+    )
     write_scorecard(published, rows, remark, [out.csv, out.markdown])
     write_json(out.origin, origin.to_dict())

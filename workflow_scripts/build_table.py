@@ -6,4 +6,9 @@ from fa_audit.results.tables.files import write_table
 
 with logged(snakemake):
     out = snakemake.output
-    write_table(snakemake.params.entry, snakemake.input.tidy, [out.csv, out.markdown, out.latex, out.html], out.origin)
+    write_table(
+        snakemake.params.entry,
+        snakemake.input.tidy,
+        [out.csv, out.markdown, out.latex, out.html],
+        out.origin,
+    )

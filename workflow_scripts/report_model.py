@@ -8,4 +8,6 @@ from fa_audit.results.reporting import report
 from fa_audit.results.seed_group import read_seed_group
 
 with logged(snakemake):
-    write_text(snakemake.output.report, to_markdown(report(read_seed_group([snakemake.input.audit]))))
+    write_text(
+        snakemake.output.report, to_markdown(report(read_seed_group([snakemake.input.audit])))
+    )

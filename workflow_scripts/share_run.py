@@ -12,6 +12,8 @@ with logged(snakemake):
     files = snakemake.input
     sidecar = read_sidecar(files.sidecar)
     check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
-    check_spec(RunSpec.from_dict(sidecar["spec"]), RunSpec.from_dict(snakemake.params.spec), files.sidecar)
+    check_spec(
+        RunSpec.from_dict(sidecar["spec"]), RunSpec.from_dict(snakemake.params.spec), files.sidecar
+    )
     for name in ("checkpoint", "sidecar", "trajectory"):
         write_bytes(snakemake.output[name], Path(files[name]).read_bytes())

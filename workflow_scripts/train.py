@@ -17,7 +17,9 @@ from fa_audit.training.run_files import train_run, training_origin
 def state(key: RunKey, **of_another: int) -> Resume:
     """Return the file that keeps a training's state: this training's, or another snapshot's."""
     spec = replace(RunSpec.from_dict(snakemake.params.spec), **of_another)
-    planned = digest_of([spec.digest, snakemake.params.code, snakemake.params.origin])  # as `Origins.network`
+    planned = digest_of(
+        [spec.digest, snakemake.params.code, snakemake.params.origin]
+    )  # as `Origins.network`
     origin = training_origin(spec, [snakemake.input.data], where) + RECORD + planned
     return Resume(Path(key.path("resume", "safetensors")), origin, keep=bool(spec.snapshot))
 
@@ -31,4 +33,6 @@ with logged(snakemake, leftovers=False), device(snakemake) as where:
         resume = replace(resume, previous=state(earlier, snapshot=parse_run(earlier.run).snapshot))
     outputs = {"checkpoint": out.checkpoint, "sidecar": out.sidecar, "trajectory": out.trajectory}
     previous = "".join(RunKey.of(path).run for path in files.previous)  # one, or none
-    train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where, previous=previous)
+    train_run(
+        spec, load_dataset(files.data), **outputs, resume=resume, device=where, previous=previous
+    )

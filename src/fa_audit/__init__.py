@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fa_audit.audit.diagnose import diagnose
     from fa_audit.audit.monitor import Monitor
-    from fa_audit.audit.paper import FAProtocol, bp_grad_norms, cross_batch_direction_stability, residual_norms
+    from fa_audit.audit.paper import (
+        FAProtocol,
+        bp_grad_norms,
+        cross_batch_direction_stability,
+        residual_norms,
+    )
     from fa_audit.audit.report import DiagnosticReport
     from fa_audit.core.thresholds import DiagnosticThresholds
     from fa_audit.networks.states import Description, HookPoint

@@ -1,7 +1,9 @@
-"""Report a workflow to a person: one line per finished job, failures in brief, the sums of a dry run.
+"""Report a workflow to a person: one line per finished job, failures in brief, the sums of a dry
+run.
 
-Snakemake discovers the package by its name; profiles/default selects it with ``logger: fa-audit``. The option
-``--logger-fa-audit-plain`` prints Snakemake's own messages instead, which .snakemake/log/ holds in any case.
+Snakemake discovers the package by its name; profiles/default selects it with ``logger: fa-audit``.
+The option ``--logger-fa-audit-plain`` prints Snakemake's own messages instead, which
+.snakemake/log/ holds in any case.
 """
 
 import sys
@@ -16,9 +18,15 @@ from snakemake_logger_plugin_fa_audit.command_line import refuse
 from snakemake_logger_plugin_fa_audit.failures import Failures
 from snakemake_logger_plugin_fa_audit.progress import Progress, rule_and_job
 
-PART, STOPPED = "fa_audit", "stopped"  # of what the Snakefile logs for a reader: this attribute of a record
+PART, STOPPED = (
+    "fa_audit",
+    "stopped",
+)  # of what the Snakefile logs for a reader: this attribute of a record
 UNSEEN = "    (check individual jobs above for details)\n"
-CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
+CHATTER = (
+    "Assuming unrestricted shared filesystem usage.",
+    "Exiting because a job execution failed.",
+)
 
 refuse(sys.argv)
 
@@ -77,14 +85,18 @@ class LogHandler(LogHandlerBase):
                 self.progress.plan(record.stats, record.created)
                 return [record.getMessage()] if is_first and self.common_settings.dryrun else []
             case LogEvent.JOB_INFO if record.output:  # a target has none
-                self.progress.start(record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created)
+                self.progress.start(
+                    record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created
+                )
             case LogEvent.JOB_FINISHED:
                 return self.progress.finish(record.job_id, record.created)
             case LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
                 return [
                     line
                     for job in getattr(record, "job_error_info", [vars(record)])
-                    for line in self.failures.add(self.progress.give_up(job["jobid"]) or job["rule_name"], job["log"])
+                    for line in self.failures.add(
+                        self.progress.give_up(job["jobid"]) or job["rule_name"], job["log"]
+                    )
                 ]
             case LogEvent.ERROR:
                 return self.failures.error(record.getMessage())
@@ -95,7 +107,9 @@ class LogHandler(LogHandlerBase):
         return []
 
     def lines_of_message(self, record: LogRecord) -> list[str]:
-        """Return a warning or an error as it is and, from Snakemake's chatter, why jobs run and that none has to."""
+        """Return a warning or an error as it is and, from Snakemake's chatter, why jobs run and
+        that none has to.
+        """
         text = record.getMessage().replace(UNSEEN, "")
         if text.startswith("Terminating processes"):
             self.failures.interrupted = True
@@ -108,7 +122,12 @@ class LogHandler(LogHandlerBase):
 
 
 def _interrupted_in_brief(kind: type[BaseException], error: BaseException, trace: object) -> None:
-    if issubclass(kind, KeyboardInterrupt):  # while the jobs were planned: Snakemake itself catches it later
-        print("fa-audit: interrupted before the first job; run the same command again.", file=sys.stderr)
+    if issubclass(
+        kind, KeyboardInterrupt
+    ):  # while the jobs were planned: Snakemake itself catches it later
+        print(
+            "fa-audit: interrupted before the first job; run the same command again.",
+            file=sys.stderr,
+        )
     else:
         sys.__excepthook__(kind, error, trace)

@@ -1,6 +1,8 @@
-"""Mistakes of a command line that Snakemake answers with its usage, a traceback, or another command's error.
+"""Mistakes of a command line that Snakemake answers with its usage, a traceback, or another
+command's error.
 
-Snakemake imports its plugins before it parses the command line: no other code of a workflow runs as early.
+Snakemake imports its plugins before it parses the command line: no other code of a workflow runs as
+early.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ BUILT_IN = ("local", "dryrun", "touch")  # executors
 
 
 def refuse(arguments: Sequence[str]) -> None:
-    """End a command of Snakemake that cannot work with one line; let the commands of its own jobs through."""
+    """End a command of Snakemake that cannot work with one line; let the commands of its own jobs
+    through.
+    """
     program, words = Path(arguments[0]), arguments[1:]
     if "snakemake" not in (program.stem, program.parent.name) or "--mode" in words:
         return
@@ -31,11 +35,16 @@ def refuse(arguments: Sequence[str]) -> None:
 
 
 def problems(words: Sequence[str]) -> Iterator[str]:
-    """Yield files that cannot be read, executors that are not installed, and targets behind another option."""
+    """Yield files that cannot be read, executors that are not installed, and targets behind another
+    option.
+    """
     for option, *found in _by_option(words):
         targets = [word for word in found if "=" not in word] if option in PAIRS else []
         for profile in found if option in PROFILES else ():
-            for path in (*Path(profile).glob("config*.yaml"), *Path("profiles", profile).glob("config*.yaml")):
+            for path in (
+                *Path(profile).glob("config*.yaml"),
+                *Path("profiles", profile).glob("config*.yaml"),
+            ):
                 text = path.read_text(encoding="utf-8", errors="replace")
                 yield from _missing(str(path), re.findall(r"^executor: *(\S+)", text, re.MULTILINE))
         if option in EXECUTOR:
@@ -43,11 +52,19 @@ def problems(words: Sequence[str]) -> Iterator[str]:
         if option in FILES:
             broken = {path: problem for path in found if (problem := _unreadable(path))}
             files = (".yaml", ".yml", ".json")
-            unlikely = [path for path in found[1:] if path in broken and "=" not in path and not path.endswith(files)]
-            targets = [path for path in found[1:] if path.startswith("results/") or path in unlikely]
+            unlikely = [
+                path
+                for path in found[1:]
+                if path in broken and "=" not in path and not path.endswith(files)
+            ]
+            targets = [
+                path for path in found[1:] if path.startswith("results/") or path in unlikely
+            ]
             yield from (problem for path, problem in broken.items() if path not in targets)
         if targets:
-            command = shlex.join(["snakemake", *targets, *(word for word in words if word not in targets)])
+            command = shlex.join(
+                ["snakemake", *targets, *(word for word in words if word not in targets)]
+            )
             yield (
                 f"{option}: found {shlex.join(targets)}; every word up to the next option is read as"
                 f" {'a file of YAML or JSON' if option in FILES else 'NAME=VALUE'}. Write targets first: {command}"
@@ -81,7 +98,9 @@ def _unreadable(path: str) -> str:
 
 def _missing(where: str, executors: Sequence[str]) -> Iterator[str]:
     for name in executors:
-        if name not in BUILT_IN and not find_spec(f"snakemake_executor_plugin_{name.replace('-', '_')}"):
+        if name not in BUILT_IN and not find_spec(
+            f"snakemake_executor_plugin_{name.replace('-', '_')}"
+        ):
             yield (
                 f"{where}: found the executor '{name}'; its plugin is not installed here. Run: {sys.executable} -m pip"
                 f" install snakemake-executor-plugin-{name}"

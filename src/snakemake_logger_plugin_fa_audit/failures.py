@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SHOWN = 2  # of the failures, at the end
-STOPPED = re.compile(r"Signals\.SIG(HUP|INT|TERM)|exit status 1(29|30|43)\b")  # by 128 + signal, a shell's
+STOPPED = re.compile(
+    r"Signals\.SIG(HUP|INT|TERM)|exit status 1(29|30|43)\b"
+)  # by 128 + signal, a shell's
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
 
@@ -40,13 +42,16 @@ class Failures:
             self.stopped.append(name)
             return []
         cause = last_line(log) or message
-        rule, _, rest = cause.partition(": ")  # a script begins its error with its rule, which the name has already
+        rule, _, rest = cause.partition(
+            ": "
+        )  # a script begins its error with its rule, which the name has already
         cause = rest if rest and name.startswith(rule.replace("_", " ")) else cause
         self.jobs.append((name, cause, log))
         return [f"FAILED  {name}: {cause}"]
 
     def lines(self, advice: str) -> list[str]:
-        """Return the end of a run that did not succeed: what failed and why, and the command to go on.
+        """Return the end of a run that did not succeed: what failed and why, and the command to go
+        on.
 
         Args:
             advice: the workflow's own message, a heading first.

@@ -62,14 +62,18 @@ class Progress:
         return [f"{self.share:>4.0%}  {self.clock(rest, now):<14}  {name}"]
 
     def rest(self, now: float) -> float:
-        """Return the seconds of work that are left if every job takes as long as the finished ones of its rule.
+        """Return the seconds of work that are left if every job takes as long as the finished ones
+        of its rule.
 
-        A rule without finished jobs counts like the fastest one: trainings come first, and take longest.
+        A rule without finished jobs counts like the fastest one: trainings come first, and take
+        longest.
         """
         if self.left.total() <= 1:  # the target itself
             return 0.0
         means = {rule: fmean(seconds) for rule, seconds in self.seconds.items()}
-        jobs = sum(count * means.get(rule, min(means.values())) for rule, count in self.left.items())
+        jobs = sum(
+            count * means.get(rule, min(means.values())) for rule, count in self.left.items()
+        )
         return max(0.0, jobs - sum(now - start for _, start in self.running.values()))
 
     def clock(self, rest: float, now: float) -> str:

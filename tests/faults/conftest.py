@@ -1,4 +1,6 @@
-"""Fixtures of the fault tests, which run the code of a copy of the project: whole, or broken by ``--break``."""
+"""Fixtures of the fault tests, which run the code of a copy of the project: whole, or broken by
+``--break``.
+"""
 
 import os
 
@@ -13,7 +15,9 @@ IN_MEMORY = "/dev/shm"  # these tests flush thousands of files
 
 
 def pytest_addoption(parser):
-    parser.addoption("--break", choices=MUTATIONS, help="a mutation of the product: the suite must fail")
+    parser.addoption(
+        "--break", choices=MUTATIONS, help="a mutation of the product: the suite must fail"
+    )
 
 
 def pytest_configure():
@@ -34,7 +38,9 @@ def sources(request, tmp_path_factory):
 def server(sources):
     """Runs `fa-audit ...` without importing torch again each time."""
     modules = [f"fa_audit.{name}" for name in PRELOADED]
-    with Server("fa_audit.cli", *modules, PYTHONPATH=str(sources / "src"), PYTHONWARNINGS="ignore") as running:
+    with Server(
+        "fa_audit.cli", *modules, PYTHONPATH=str(sources / "src"), PYTHONWARNINGS="ignore"
+    ) as running:
         yield running
 
 

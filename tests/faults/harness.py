@@ -1,4 +1,6 @@
-"""What the fault tests share: trainings by `fa-audit train`, undisturbed and disturbed, and how they compare."""
+"""What the fault tests share: trainings by `fa-audit train`, undisturbed and disturbed, and how
+they compare.
+"""
 
 import json
 import os
@@ -27,13 +29,24 @@ class Disturbed:
 
     def arguments(self, run=RUN, epochs=EPOCHS, data=None):
         options = ["--width", 8, "--depth", 2, "--batch-size", 256, "--seed", 1]
-        return ["train", run, "net.safetensors", "--data", data or self.data, "--epochs", epochs, *options]
+        return [
+            "train",
+            run,
+            "net.safetensors",
+            "--data",
+            data or self.data,
+            "--epochs",
+            epochs,
+            *options,
+        ]
 
     def start(self, folder, run=RUN, epochs=EPOCHS, **faults):
         return self.server.start(folder, *self.arguments(run, epochs), **faults)
 
     def train(self, folder, run=RUN, epochs=EPOCHS, **faults):
-        """Train to the end, from the start or from where another training was interrupted; return status, output."""
+        """Train to the end, from the start or from where another training was interrupted; return
+        status, output.
+        """
         return self.server.wait(self.start(folder, run, epochs, **faults))
 
     def undisturbed(self, run=RUN, epochs=EPOCHS):
@@ -48,7 +61,9 @@ class Disturbed:
         return self.known[run, epochs]
 
     def kill(self, folder, how, fraction, run=RUN):
-        """Send a training a signal after a fraction of the time that it needs; earlier if that is too late."""
+        """Send a training a signal after a fraction of the time that it needs; earlier if that is
+        too late.
+        """
         delay = fraction * self.undisturbed(run)[1]
         while True:
             process = self.start(folder, run)
@@ -65,7 +80,10 @@ class Disturbed:
         """Check that every result under its final name is whole."""
         whole = self.undisturbed(run, epochs)[0]
         for name in ("net.safetensors", "net.csv"):
-            assert not (folder / name).exists() or (folder / name).read_bytes() == (whole / name).read_bytes(), name
+            assert (
+                not (folder / name).exists()
+                or (folder / name).read_bytes() == (whole / name).read_bytes()
+            ), name
         if (folder / "net.json").exists():
             json.loads((folder / "net.json").read_text())
 
@@ -75,11 +93,15 @@ class Disturbed:
         present = [sorted(path.name for path in place.iterdir()) for place in (folder, whole)]
         assert present[0] == present[1]
         self.check_whole(folder, run, epochs)
-        ours, theirs = (lasting(json.loads((place / "net.json").read_text())) for place in (folder, whole))
+        ours, theirs = (
+            lasting(json.loads((place / "net.json").read_text())) for place in (folder, whole)
+        )
         assert ours == theirs
 
     def rerun_to_the_same_bits(self, folder, run=RUN, epochs=EPOCHS):
-        """Run the same command once more, compare with the undisturbed results, and return its output."""
+        """Run the same command once more, compare with the undisturbed results, and return its
+        output.
+        """
         self.check_whole(folder, run, epochs)
         status, said = self.train(folder, run, epochs)
         assert status == 0, said
@@ -88,8 +110,14 @@ class Disturbed:
 
 
 def lasting(facts):
-    """Leave out what differs from one process to the next: times, memory, and the digest that contains them."""
-    return {key: value for key, value in facts.items() if key not in ("seconds", "provenance", "content")}
+    """Leave out what differs from one process to the next: times, memory, and the digest that
+    contains them.
+    """
+    return {
+        key: value
+        for key, value in facts.items()
+        if key not in ("seconds", "provenance", "content")
+    }
 
 
 def clear(folder):

@@ -29,7 +29,9 @@ def watch_changes(die_at):
 
     def hook(event, arguments):
         nonlocal left
-        if changes(event, arguments) and os.path.abspath(os.fsdecode(arguments[0])).startswith(folder):
+        if changes(event, arguments) and os.path.abspath(os.fsdecode(arguments[0])).startswith(
+            folder
+        ):
             left -= 1
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -39,5 +41,7 @@ def watch_changes(die_at):
 
 def changes(event, arguments):
     if event == "open":
-        return isinstance(arguments[0], str | bytes) and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        return isinstance(arguments[0], str | bytes) and bool(
+            arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        )
     return event in CHANGES

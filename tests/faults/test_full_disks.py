@@ -1,11 +1,19 @@
-"""A full or read-only disk gives one line that says so; what was written before is kept and continued."""
+"""A full or read-only disk gives one line that says so; what was written before is kept and
+continued.
+"""
 
 import pytest
 from disks import fill, small_disk
 from harness import clear_error
 
 pytestmark = pytest.mark.faults
-NO_SPACE = ("not written", "No space left on device", "free on its disk", "Free some space", "run the same command")
+NO_SPACE = (
+    "not written",
+    "No space left on device",
+    "free on its disk",
+    "Free some space",
+    "run the same command",
+)
 
 
 @pytest.mark.parametrize("states", [0, 0.5, 1.5])

@@ -48,7 +48,10 @@ def check(*arguments):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(map(str, arguments)))
     refusals = [line for line in err.getvalue().splitlines() if line.startswith("fa-audit: ")]
-    assert "Traceback" not in out.getvalue() + err.getvalue() and (status, len(refusals)) in ((0, 0), (1, 1)), err
+    assert "Traceback" not in out.getvalue() + err.getvalue() and (status, len(refusals)) in (
+        (0, 0),
+        (1, 1),
+    ), err
     if status:
         assert not out.getvalue() and len(refusals[0]) > 30 and refusals[0].isprintable()
     return "".join(refusals)
@@ -62,7 +65,12 @@ def audit(folder):
 def other_bytes(content):
     """A file cut short, with other bytes in it, or with more at its end."""
     places = st.integers(0, len(content) - 1)
-    flips = st.lists(st.tuples(places, st.integers(1, 255)), min_size=1, max_size=8, unique_by=lambda flip: flip[0])
+    flips = st.lists(
+        st.tuples(places, st.integers(1, 255)),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda flip: flip[0],
+    )
     cut, longer = (
         places.map(lambda place: content[:place]),
         st.binary(min_size=1, max_size=9).map(lambda b: content + b),
@@ -78,7 +86,9 @@ def _flipped(content, flips):
 
 
 def other_json(content):
-    values = damaged(json.loads(content)).map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass"))
+    values = damaged(json.loads(content)).map(
+        lambda value: json.dumps(value).encode("utf-8", "surrogatepass")
+    )
     return values | other_bytes(content) | st.sampled_from(NOT_JSON)
 
 
@@ -98,7 +108,9 @@ def test_a_damaged_audit_is_reported_or_refused(whole, tmp_path, data):
 def test_a_damaged_checkpoint_sidecar_baseline_or_trajectory_is_read_or_refused(changed, data):
     folder, name = changed(), data.draw(st.sampled_from([*FILES, "dfa+frozen1.json"]))
     content = (folder / name).read_bytes()
-    (folder / name).write_bytes(data.draw(other_json(content) if name.endswith("json") else other_bytes(content)))
+    (folder / name).write_bytes(
+        data.draw(other_json(content) if name.endswith("json") else other_bytes(content))
+    )
     if name in ("dfa1.safetensors", "dfa1.csv") and data.draw(st.booleans()):
         (folder / "dfa1.json").unlink()  # whose SHA-256 differs before anything else is looked at
     audit(folder)

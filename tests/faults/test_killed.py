@@ -1,4 +1,6 @@
-"""A training killed at any moment continues with the same command and ends with the bits of an undisturbed one."""
+"""A training killed at any moment continues with the same command and ends with the bits of an
+undisturbed one.
+"""
 
 import os
 import signal
@@ -11,7 +13,9 @@ pytestmark = pytest.mark.faults
 RUNS = ("dfa+penalty1e-2", "kolen_pollack", "state_bridge", "fa+random_targets")
 
 
-@pytest.mark.parametrize(("how", "moment"), list(zip([signal.SIGKILL, signal.SIGTERM], at_random(2, "kill"))))
+@pytest.mark.parametrize(
+    ("how", "moment"), list(zip([signal.SIGKILL, signal.SIGTERM], at_random(2, "kill")))
+)
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_at_any_moment(disturbed, tmp_path, run, how, moment):
     disturbed.kill(tmp_path, how, moment, run)

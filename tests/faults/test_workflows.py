@@ -1,4 +1,6 @@
-"""Snakemake itself killed, doubled, starved and misled: one plain run of the same command puts everything right."""
+"""Snakemake itself killed, doubled, starved and misled: one plain run of the same command puts
+everything right.
+"""
 
 import contextlib
 import json
@@ -62,7 +64,9 @@ def start(folder):
 def results(folder):
     """The contents of every result, times and memory left out."""
     found = {}
-    for path in sorted(path for name in MADE for path in (folder / "results" / name).rglob("*") if path.is_file()):
+    for path in sorted(
+        path for name in MADE for path in (folder / "results" / name).rglob("*") if path.is_file()
+    ):
         name, content = str(path.relative_to(folder)), path.read_bytes()
         found[name] = lasting(json.loads(content)) if path.suffix == ".json" else content
     return found
@@ -81,7 +85,9 @@ def rerun_to_the_same_bits(folder, finished, target=TARGET):
 def refused(folder, *words, target=TARGET):
     done = snakemake(folder, target, "--cores", "2")
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
-    assert any(all(word in line for word in words) for line in done.stdout.splitlines()), done.stdout
+    assert any(all(word in line for word in words) for line in done.stdout.splitlines()), (
+        done.stdout
+    )
 
 
 def stop(process):
@@ -133,7 +139,9 @@ OTHER = "of another run than expected: method"
         (SIDECAR.replace("dfa", "dfa+frozen"), SIDECAR.replace("dfa", "bp+frozen"), OTHER),
     ],
 )
-def test_a_damaged_file_and_one_of_another_run_are_named_and_made_again(complete, finished, name, of, words):
+def test_a_damaged_file_and_one_of_another_run_are_named_and_made_again(
+    complete, finished, name, of, words
+):
     path = complete / name
     damaged = b"[]" if path.suffix == ".json" else altered(path.read_bytes())
     path.write_bytes((complete / of).read_bytes() if of else damaged)

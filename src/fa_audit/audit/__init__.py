@@ -1,1 +1,3 @@
-"""The audit of a trained network: measurements by the protocol, and the verdicts that follow from them."""
+"""The audit of a trained network: measurements by the protocol, and the verdicts that follow from
+them.
+"""

@@ -1,7 +1,9 @@
-"""Comparison of a network's backward pass with its forward pass: is the reference gradient the derivative of the loss?
+"""Comparison of a network's backward pass with its forward pass: is the reference gradient the
+derivative of the loss?
 
-It may not be where a model replaces its own backward pass: by autograd functions that implement feedback alignment, by
-straight-through and surrogate gradients, by ``detach``. Only such models are compared (`fa_audit.audit.custom`).
+It may not be where a model replaces its own backward pass: by autograd functions that implement
+feedback alignment, by straight-through and surrogate gradients, by ``detach``. Only such models are
+compared (`fa_audit.audit.custom`).
 
 Shapes: B batch, d width of a state, M directions.
 """
@@ -27,7 +29,14 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
 SAMPLES, CHECKED = 8, 4  # samples of the batch and directions, with which every state is checked
-STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)  # relative to the state's length, the most likely to decide first
+STEPS = (
+    1e-6,
+    1e-5,
+    1e-7,
+    1e-4,
+    1e-3,
+    1e-2,
+)  # relative to the state's length, the most likely to decide first
 AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
 TOLERANCE = 1e-3  # relative; correct derivatives differ by the square of the step and by the kinks that it crosses
 CLOSER = 0.1  # rounding grows tenfold from step to step, and so never agrees with itself this much better
@@ -39,21 +48,23 @@ DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of a
 def check_backward(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot tell.
+    """Return the states whose gradient is not the derivative of the loss, and those where float64
+    cannot tell.
 
-    Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random unit vectors, and
-    compared to what the gradient predicts. One step at which they agree is enough: longer ones cross kinks, and shorter
-    ones are lost in rounding. Where none does, the gradient is wrong only if the differences at two neighbouring steps
-    agree with each other much better than with it.
+    Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random
+    unit vectors, and compared to what the gradient predicts. One step at which they agree is
+    enough: longer ones cross kinks, and shorter ones are lost in rounding. Where none does, the
+    gradient is wrong only if the differences at two neighbouring steps agree with each other much
+    better than with it.
 
     Args:
         twin: the network in float64.
-        x, targets, truth: a batch in float64 and its `reference`, of which the first `SAMPLES` are used where the
-            network runs on them alone.
+        x, targets, truth: a batch in float64 and its `reference`, of which the first `SAMPLES` are
+            used where the network runs on them alone.
 
     Returns:
-        The states where it is wrong, where the differences show nothing, and where it and they are so small that at
-        most one step is more than rounding.
+        The states where it is wrong, where the differences show nothing, and where it and they are
+        so small that at most one step is more than rounding.
     """
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
     x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
@@ -61,7 +72,9 @@ def check_backward(
     smallest = truth.logits[:few].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
-        return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone())
+        return loss_fn(
+            passes.logits_from(state, passes.shift(starts[state], move)), targets.clone()
+        )
 
     untrue: list[int] = []
     rough: list[int] = []
@@ -75,10 +88,14 @@ def check_backward(
     return untrue, rough, small
 
 
-def _slopes(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) -> tuple[Tensor, list[Tensor]]:
-    """Return the slopes of `loss` along moves ``(M + 1, B, d)``, ``(M,)``: as its gradient predicts, and as found.
+def _slopes(
+    loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the slopes of `loss` along moves ``(M + 1, B, d)``, ``(M,)``: as its gradient
+    predicts, and as found.
 
-    The latter are of the steps that float64 resolves, the longest first, or end with one that agrees.
+    The latter are of the steps that float64 resolves, the longest first, or end with one that
+    agrees.
 
     Args:
         moves: as long as the state; the gradient is taken at the last one, shortened.
@@ -93,7 +110,9 @@ def _slopes(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) ->
             ends = [[loss(base + sign * step * move) for sign in (1, -1)] for move in moves[:-1]]
         slope = torch.stack([(above - below).reshape(()) / (2 * step) for above, below in ends])
         larger = max(slope.norm().item(), predicted.norm().item())
-        if math.isfinite(larger) and step * larger > max(smallest, ROUNDING / TOLERANCE * float(ends[0][0].abs())):
+        if math.isfinite(larger) and step * larger > max(
+            smallest, ROUNDING / TOLERANCE * float(ends[0][0].abs())
+        ):
             found[step] = slope
             if _apart(slope, predicted) <= TOLERANCE:
                 break
@@ -101,10 +120,11 @@ def _slopes(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) ->
 
 
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
-    """Return whether slopes at neighbouring steps agree with each other, and not with what the gradient predicts.
+    """Return whether slopes at neighbouring steps agree with each other, and not with what the
+    gradient predicts.
 
-    Those of a staircase are 0 at short steps. Where the gradient predicts longer ones roughly, its stairs may be those
-    of rounding.
+    Those of a staircase are 0 at short steps. Where the gradient predicts longer ones roughly, its
+    stairs may be those of rounding.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= ROUGH
     for one, other in pairwise(found):
@@ -123,7 +143,8 @@ def _apart(one: Tensor, other: Tensor) -> float:
 def norms_along_directions(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference, state: int
 ) -> float:
-    """Estimate median ``||g_l||`` of a mean loss from its changes along random directions, without a backward pass.
+    """Estimate median ``||g_l||`` of a mean loss from its changes along random directions, without
+    a backward pass.
 
     The mean square of a vector along random unit vectors is its squared length over d.
 
@@ -136,7 +157,9 @@ def norms_along_directions(
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
-    ends = [loss_changes(passes, state, starts[state], targets, moves, sign, losses) for sign in (1, -1)]
+    ends = [
+        loss_changes(passes, state, starts[state], targets, moves, sign, losses) for sign in (1, -1)
+    ]
     slopes = (ends[0] - ends[1]) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * truth.states[state].shape[-1]).sqrt()
     counted = int((~lengths.isnan()).sum())  # a loss ignores the others: it has no gradient there
@@ -144,8 +167,12 @@ def norms_along_directions(
 
 
 def _moves(h: Tensor, state: int, count: int) -> Tensor:
-    """Return random moves of a state ``(B, d)``, ``(count, B, d)``, as long as its vectors, or 1 where they are 0."""
+    """Return random moves of a state ``(B, d)``, ``(count, B, d)``, as long as its vectors, or 1
+    where they are 0.
+    """
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
-    drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=generator(0, "audit", "backward", state)).to(h.device)
+    drawn = torch.randn(
+        count, *h.shape, dtype=h.dtype, generator=generator(0, "audit", "backward", state)
+    ).to(h.device)
     return lengths[:, None] * F.normalize(drawn, dim=-1)

@@ -1,8 +1,10 @@
-"""Norms of a run under the BatchNorm statistics of the paper's code, which updates them twice with every batch.
+"""Norms of a run under the BatchNorm statistics of the paper's code, which updates them twice with
+every batch.
 
-Layers in training mode do not read these statistics: the weights are the same, and only evaluation differs. A
-checkpoint holds the result of single updates, so the last batches are run again, with the final weights: the learning
-rate ends at 0, and older batches count for ``(1 - momentum)^(2 STEPS)``, 2e-4.
+Layers in training mode do not read these statistics: the weights are the same, and only evaluation
+differs. A checkpoint holds the result of single updates, so the last batches are run again, with
+the final weights: the learning rate ends at 0, and older batches count for ``(1 - momentum)^(2
+STEPS)``, 2e-4.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ STEPS = 40  # of training that are repeated
 
 
 def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[str, float | None]:
-    """Return the largest growth and the median norms of ``h_L`` and ``g_L``; empty without BatchNorm in training.
+    """Return the largest growth and the median norms of ``h_L`` and ``g_L``; empty without
+    BatchNorm in training.
 
     Args:
         dataset: on the learner's device.
@@ -62,5 +65,7 @@ def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterator[T
     steps = -(-len(dataset.train_labels) // spec.batch_size)
     first = max(0, epochs - -(-STEPS // steps))
     streams = (generator(spec.seed, "epoch", epoch) for epoch in range(first, epochs))
-    batches = chain.from_iterable(training_batches(dataset, padded, spec.batch_size, stream) for stream in streams)
+    batches = chain.from_iterable(
+        training_batches(dataset, padded, spec.batch_size, stream) for stream in streams
+    )
     return iter(deque((x for x, _ in batches), maxlen=STEPS))

@@ -1,12 +1,15 @@
-"""Credit metrics: credits against the true gradient, against changes of the loss, and against chance.
+"""Credit metrics: credits against the true gradient, against changes of the loss, and against
+chance.
 
-Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a direction for its output
-``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and ``loss_i`` the loss of sample i. Every metric
-compares ``a_l`` at the block's output, with ``g_{l+1}``. Its twin ``..._at_input`` compares ``a_l`` at the block's
-input, with ``g_l``, as published numbers do: without a skip, this gradient is unrelated to the credit.
+Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a
+direction for its output ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and
+``loss_i`` the loss of sample i. Every metric compares ``a_l`` at the block's output, with
+``g_{l+1}``. Its twin ``..._at_input`` compares ``a_l`` at the block's input, with ``g_l``, as
+published numbers do: without a skip, this gradient is unrelated to the credit.
 
-The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in its own precision;
-everything else is computed on a float64 copy. A value that cannot be measured is absent with its reason.
+The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in
+its own precision; everything else is computed on a float64 copy. A value that cannot be measured is
+absent with its reason.
 """
 
 from __future__ import annotations
@@ -36,17 +39,26 @@ DIRECTIONS = 32  # M, unit directions per sample
 EPS = 1e-3  # length of a perturbation
 ETA = 0.01  # length of a nudge, in units of the state's entries
 DRAWS = 20  # of every null
-SAME = 1e-4  # relative: deviation of a batch's loss from the mean, or the sum, of its samples' losses
+SAME = (
+    1e-4  # relative: deviation of a batch's loss from the mean, or the sum, of its samples' losses
+)
 AT_ONCE = 2**16  # entries of the moved states in one pass: more do not fit into the cache
 NORMAL_95 = 1.96  # standard deviations on either side
 SIDES = {"": 1, AT_INPUT: 0}  # by suffix, the state that belongs to block l: h_{l+1} or h_l
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
-IN_DOUBLE = (*AGAINST_THE_LOSS, "residual_ratio", "bridge_residual", *at_both_sides("fresh_b_cosine"))
+IN_DOUBLE = (
+    *AGAINST_THE_LOSS,
+    "residual_ratio",
+    "bridge_residual",
+    *at_both_sides("fresh_b_cosine"),
+)
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
 DEEP = (*DEEP_CREDIT, *FLOAT32)
-Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
+Losses = Callable[
+    [Tensor, Tensor], Tensor
+]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # measurements of one block, by name
 Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
@@ -81,7 +93,8 @@ class CreditReport:
     Attributes:
         blocks: by name, for every block.
         deep: by name, over the blocks l >= 1.
-        drift: relative change of every parameter of the network since its initialisation, by the parameter's name.
+        drift: relative change of every parameter of the network since its initialisation, by the
+            parameter's name.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -89,20 +102,31 @@ class CreditReport:
     drift: Block = field(default_factory=dict)
 
     def without(self, missing: Mapping[int, str]) -> CreditReport:
-        """Drop what is compared with the gradient at states where it is not known, for the reasons `missing`."""
+        """Drop what is compared with the gradient at states where it is not known, for the reasons
+        `missing`.
+        """
         if not missing or not self.blocks:
             return self
 
         def kept(layer: int, name: str, value: Measured) -> Measured:
             reason = missing.get(layer + SIDES[AT_INPUT if name.endswith(AT_INPUT) else ""])
-            return absent(value, reason) if reason and name.removesuffix(AT_INPUT) in OF_REFERENCE else value
+            return (
+                absent(value, reason)
+                if reason and name.removesuffix(AT_INPUT) in OF_REFERENCE
+                else value
+            )
 
         blocks = [
-            {name: kept(layer, name, value) for name, value in own.items()} for layer, own in enumerate(self.blocks)
+            {name: kept(layer, name, value) for name, value in own.items()}
+            for layer, own in enumerate(self.blocks)
         ]
-        lost = {f"fresh_b_null{side}": set(missing) - ({0, 1} if state else {0}) for side, state in SIDES.items()}
+        lost = {
+            f"fresh_b_null{side}": set(missing) - ({0, 1} if state else {0})
+            for side, state in SIDES.items()
+        }
         of_draws = {
-            name: absent(self.deep[name], missing[min(at)]) if at else self.deep[name] for name, at in lost.items()
+            name: absent(self.deep[name], missing[min(at)]) if at else self.deep[name]
+            for name, at in lost.items()
         }
         return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | of_draws)
 
@@ -113,12 +137,16 @@ def absent(measured: Measured, reason: str) -> Measured:
     return replace(gone, std=None) if isinstance(gone, Draws) else gone
 
 
-def compared(layer: int, credit: Tensor, g: Sequence[Tensor], measure: Callable[[Tensor, int], Block]) -> Block:
-    """Measure a block's credit at the state behind the block and, as ``..._at_input``, at the one before it.
+def compared(
+    layer: int, credit: Tensor, g: Sequence[Tensor], measure: Callable[[Tensor, int], Block]
+) -> Block:
+    """Measure a block's credit at the state behind the block and, as ``..._at_input``, at the one
+    before it.
 
     Args:
         layer, credit: of the block.
-        g: ``g_0..g_L``; a credit of another shape than ``g_layer`` has no place at the block's input.
+        g: ``g_0..g_L``; a credit of another shape than ``g_layer`` has no place at the block's
+            input.
         measure: of a credit and the index of a state.
     """
     behind = measure(credit, layer + 1)
@@ -139,7 +167,9 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
-        return torch.stack([loss_fn(*row).reshape(()) for row in zip(logits.split(1), targets.split(1))])
+        return torch.stack(
+            [loss_fn(*row).reshape(()) for row in zip(logits.split(1), targets.split(1))]
+        )
 
     try:
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
@@ -147,7 +177,9 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         raise AuditError(f"the loss fails on single samples: {first_line(error)}") from error
     known = found[~found.isnan()]  # a sample that the loss ignores has none
     if not min(abs(whole - of.item()) for of in (known.mean(), known.sum())) <= SAME * abs(whole):
-        raise AuditError("the loss of a batch is not the mean of the losses of its samples (class weights?)")
+        raise AuditError(
+            "the loss of a batch is not the mean of the losses of its samples (class weights?)"
+        )
     return each
 
 
@@ -160,7 +192,9 @@ def deep_means(blocks: Sequence[Block]) -> Block:
 def nulls(fresh: Fresh, reason: str) -> Block:
     """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at both sides."""
     return {
-        f"fresh_b_null{side}": over_draws([deep_mean([b[f"cosine{side}"] for b in draw]) for draw in fresh], reason)
+        f"fresh_b_null{side}": over_draws(
+            [deep_mean([b[f"cosine{side}"] for b in draw]) for draw in fresh], reason
+        )
         for side in SIDES
     }
 
@@ -168,15 +202,18 @@ def nulls(fresh: Fresh, reason: str) -> Block:
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
     """Return the cosine of one block over all draws of the feedback, at both sides."""
     return {
-        f"fresh_b_cosine{side}": over_draws([draw[layer][f"cosine{side}"] for draw in fresh], reason) for side in SIDES
+        f"fresh_b_cosine{side}": over_draws(
+            [draw[layer][f"cosine{side}"] for draw in fresh], reason
+        )
+        for side in SIDES
     }
 
 
 def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
     """Compare credits ``a_0..a_{L-1}`` with the gradients ``g_0..g_L``, all ``(B, d)``.
 
-    ``cosine`` has no epsilon; ``clamped_cosine`` has torch's. ``credit_norm`` is the median over samples of
-    ``||a_l||``.
+    ``cosine`` has no epsilon; ``clamped_cosine`` has torch's. ``credit_norm`` is the median over
+    samples of ``||a_l||``.
     """
 
     def angles(a: Tensor, state: int) -> Block:
@@ -200,12 +237,14 @@ def against_the_loss(
     losses: Losses = cross_entropies,
     directions: int = DIRECTIONS,
 ) -> list[Block]:
-    """Correlate every credit with true loss changes, with ceiling and floor, and nudge states along it.
+    """Correlate every credit with true loss changes, with ceiling and floor, and nudge states along
+    it.
 
     Args:
         network: in float64.
         seed: of the random directions.
-        starts: the whole states ``h_0..h_L``; for a described model zeros ``(B, d)``, by which its vectors are moved.
+        starts: the whole states ``h_0..h_L``; for a described model zeros ``(B, d)``, by which its
+            vectors are moved.
         targets: a row for every sample.
         credits: ``a_0..a_{L-1}``; None for a block that is left out.
         gradients: ``g_0..g_L``, ``(B, d)``.
@@ -238,8 +277,12 @@ def against_the_loss(
 
 
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
-    """Draw ``(count, B, d)`` float64 numbers from N(0, 1), for every row of `like` and on its device."""
-    return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(like.device)
+    """Draw ``(count, B, d)`` float64 numbers from N(0, 1), for every row of `like` and on its
+    device.
+    """
+    return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(
+        like.device
+    )
 
 
 def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
@@ -248,7 +291,9 @@ def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS
     Returns:
         ``(count, B, d)``, float64: unit vectors for every row of `like` ``(B, d)``.
     """
-    return F.normalize(_gaussian(like, count, generator(seed, "audit", "directions", layer)), dim=-1)
+    return F.normalize(
+        _gaussian(like, count, generator(seed, "audit", "directions", layer)), dim=-1
+    )
 
 
 @torch.no_grad()
@@ -274,7 +319,9 @@ def loss_changes(
     several = max(1, AT_ONCE // h.numel()) if isinstance(network, Network) else 1
 
     def after(deltas: Tensor) -> Tensor:
-        states, repeated = (part.repeat(len(deltas), *[1] * (part.dim() - 1)) for part in (h, targets))
+        states, repeated = (
+            part.repeat(len(deltas), *[1] * (part.dim() - 1)) for part in (h, targets)
+        )
         logits = network.logits_from(layer, network.shift(states, deltas.flatten(0, 1)))
         return losses(logits, repeated).view(len(deltas), -1)
 
@@ -283,25 +330,33 @@ def loss_changes(
 
 
 def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor) -> Measured:
-    """Compute ``rho``, the Pearson correlation over directions and samples of ``<a, v>`` with the true loss change.
+    """Compute ``rho``, the Pearson correlation over directions and samples of ``<a, v>`` with the
+    true loss change.
 
-    `n` and `n_valid` count pairs. The length of the perturbation cancels, and so does any one positive factor of all
-    credits; how credits compare between samples does not.
+    `n` and `n_valid` count pairs. The length of the perturbation cancels, and so does any one
+    positive factor of all credits; how credits compare between samples does not.
 
     Args:
         credit: ``a``, ``(B, d)``.
         directions: ``v``, ``(M, B, d)``.
         changes: ``(M, B)``.
     """
-    predicted, true = torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten(), changes.flatten()
+    predicted, true = (
+        torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten(),
+        changes.flatten(),
+    )
     usable = predicted.isfinite() & true.isfinite()
     n, n_valid = len(usable), int(usable.sum())
     if n_valid < 2:
-        return Measured(None, n, n_valid, "fewer than two pairs of a finite prediction and a finite loss change")
+        return Measured(
+            None, n, n_valid, "fewer than two pairs of a finite prediction and a finite loss change"
+        )
     rows = torch.stack([predicted[usable], true[usable]])
     flat = rows.amin(dim=1) == rows.amax(dim=1)
     if flat[0]:
-        return Measured(None, n, n_valid, "the credit predicts the same change of loss in every direction")
+        return Measured(
+            None, n, n_valid, "the credit predicts the same change of loss in every direction"
+        )
     if flat[1]:
         return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
     (one, other), _ = unit(rows - rows.mean(dim=1, keepdim=True))
@@ -317,7 +372,8 @@ def nudging(
     eta: float,
     losses: Losses = cross_entropies,
 ) -> Measured:
-    """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative where the credit lowers the loss.
+    """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative where the credit
+    lowers the loss.
 
     Args:
         layer, h, targets, losses: as in `loss_changes`.
@@ -326,7 +382,9 @@ def nudging(
     """
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     return mean_of(
-        change, unit(credit)[1] & change.isfinite(), "no sample with a finite, non-zero credit and finite losses"
+        change,
+        unit(credit)[1] & change.isfinite(),
+        "no sample with a finite, non-zero credit and finite losses",
     )
 
 
@@ -336,7 +394,9 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     Args:
         reason: why there is no value, if there are no draws.
     """
-    values = torch.tensor([draw.value for draw in draws if draw.value is not None], dtype=torch.float64)
+    values = torch.tensor(
+        [draw.value for draw in draws if draw.value is not None], dtype=torch.float64
+    )
     n, n_valid = len(draws), len(values)
     if not n_valid:
         return Draws(None, n, 0, draws[0].reason if draws else reason)

@@ -1,7 +1,8 @@
 """Find what is custom between a network's input and its loss, by the structure of one forward pass.
 
-The backward pass of torch's own operations is the derivative of the forward pass by construction. What is custom may be
-something else, and is compared with the forward pass (`fa_audit.audit.backward`).
+The backward pass of torch's own operations is the derivative of the forward pass by construction.
+What is custom may be something else, and is compared with the forward pass
+(`fa_audit.audit.backward`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 PACKAGE = f"{__name__.partition('.')[0]}."
-HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}  # a hook on a node needs the node
+HOOKS = {
+    "register_hook": "a hook on a tensor",
+    "grad_fn": "access to grad_fn",
+}  # a hook on a node needs the node
 
 
 def custom_parts(module: nn.Module, run: Callable[[], Tensor]) -> list[str]:
-    """Return in words what may make gradients differ from the derivative; nothing if torch's own operations alone run.
+    """Return in words what may make gradients differ from the derivative; nothing if torch's own
+    operations alone run.
 
     Hooks on parameters are left out: they change no gradient of a state.
 
@@ -50,9 +55,15 @@ class _Watch(TorchFunctionMode):
         self.found: set[str] = set()
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        carried = any(_is_value(leaf) and _carries(leaf) for leaf in tree_leaves((args, kwargs)))  # detach_ ends it
+        carried = any(
+            _is_value(leaf) and _carries(leaf) for leaf in tree_leaves((args, kwargs))
+        )  # detach_ ends it
         returned = func(*args, **(kwargs or {}))
         if carried and not _caller().startswith(PACKAGE):
             self.found.update(_cuts(func, returned))
@@ -60,7 +71,9 @@ class _Watch(TorchFunctionMode):
 
 
 def _caller() -> str:
-    """Return the module whose code called an operation, by itself or through torch's helpers for graphs."""
+    """Return the module whose code called an operation, by itself or through torch's helpers for
+    graphs.
+    """
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals.get("__name__") == "torch.autograd.graph":
         frame = frame.f_back
@@ -94,7 +107,9 @@ def _carries(value: Tensor | float) -> bool:
 
 
 def _functions(output: Tensor) -> Iterator[str]:
-    """Name the operations in the graph of a tensor whose backward pass is written in Python, or in an extension."""
+    """Name the operations in the graph of a tensor whose backward pass is written in Python, or in
+    an extension.
+    """
     seen, waiting = set(), [output.grad_fn]
     while waiting:
         node = waiting.pop()

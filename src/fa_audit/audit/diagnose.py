@@ -57,39 +57,49 @@ def diagnose(
     """Audit a network.
 
     Args:
-        model: any module with `HookPoint` modules in its forward pass, or with a `description`; one of this package's
-            networks, or one of the reference contract (`fa_audit.networks.contract`).
-        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With fewer than 8 the
-            cross-batch stability is not evaluated.
-        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
-        frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation and its embedding
-            trained by the method's own credit. Without it depth utility is not evaluated.
+        model: any module with `HookPoint` modules in its forward pass, or with a `description`; one
+            of this package's networks, or one of the reference contract
+            (`fa_audit.networks.contract`).
+        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With
+            fewer than 8 the cross-batch stability is not evaluated.
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
+            unknown.
+        frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation
+            and its embedding trained by the method's own credit. Without it depth utility is not
+            evaluated.
         layer_for_stability: state for the cross-batch stability; default ``max(1, (L + 1) // 2)``.
         thresholds: limits of the checks; default the paper's.
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
         description: where the model's states are; without it the model must follow the contract.
-        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, the credits of an implementation of your own on a
-            batch, in evaluation mode: ``a_l`` is a direction for the output of block l, ``states[l + 1]``, and shaped
-            like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
-        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh feedback for every
-            number: the null of their cosines. Equal draws count once; torch's global stream differs between numbers.
-        directions: number of moves of every state by which credits are compared with the loss; fewer take less time.
+        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, the credits of an
+            implementation of your own on a batch, in evaluation mode: ``a_l`` is a direction for
+            the output of block l, ``states[l + 1]``, and shaped like it, or like the vector ``(B,
+            d)`` that is read of it. The report then has every credit metric.
+        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
+            feedback for every number: the null of their cosines. Equal draws count once; torch's
+            global stream differs between numbers.
+        directions: number of moves of every state by which credits are compared with the loss;
+            fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
-        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured; a module is put in evaluation mode.
-            The floor of D2 was calibrated for cross-entropy; for another loss the labels may be any tensor with one
-            row per input.
-        sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
-        test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
-        paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
-            correctly: the interval is then formed over the pairs, and is narrower.
-        stability_batches: 8 to 10 smaller batches for the cross-batch stability, where a test set is too small for as
-            many of 128; everything else comes from `sample`.
+        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured; a module is put
+            in evaluation mode. The floor of D2 was calibrated for cross-entropy; for another loss
+            the labels may be any tensor with one row per input.
+        sample: ``(x, labels)`` that the norms of states and gradients come from; default the first
+            of `eval_batches`.
+        test_samples: size of the test set on which the accuracies were taken: the margin's interval
+            follows from it.
+        paired_hits: for every test sample, whether this network, and whether its own frozen
+            baseline, classifies it correctly: the interval is then formed over the pairs, and is
+            narrower.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability, where a test set
+            is too small for as many of 128; everything else comes from `sample`.
 
     Raises:
-        AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
-            exist, a network that does not follow the contract or that computes something else each time, a description
-            that does not fit the model, a non-scalar loss, or invalid credits.
+        AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a
+            layer that does not exist, a network that does not follow the contract or that computes
+            something else each time, a description that does not fit the model, a non-scalar loss,
+            or invalid credits.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -103,8 +113,13 @@ def diagnose(
     limits = _limits(thresholds)
     check_texts(method_name=method_name, notes=notes, frozen_baseline_name=frozen_baseline_name)
     headline_acc = fraction("headline_acc", headline_acc)
-    own, bp = fraction("frozen_baseline_acc", frozen_baseline_acc), fraction("bp_frozen_acc", bp_frozen_acc)
-    baselines = Baselines(own, frozen_baseline_name, bp, *paired(paired_hits, (headline_acc, own), test_samples))
+    own, bp = (
+        fraction("frozen_baseline_acc", frozen_baseline_acc),
+        fraction("bp_frozen_acc", bp_frozen_acc),
+    )
+    baselines = Baselines(
+        own, frozen_baseline_name, bp, *paired(paired_hits, (headline_acc, own), test_samples)
+    )
     given = {
         "sample": [] if sample is None else [sample],
         "eval_batches": eval_batches,
@@ -112,14 +127,22 @@ def diagnose(
     }
     with (
         loss_as_found(loss_fn),
-        prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings),
+        prepared(model, given, description, loss_fn) as (
+            network,
+            (first, batches, others),
+            warnings,
+        ),
     ):
         loss_fn = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
         where, over = (first or batches or others)[0], others or batches
-        credit = measure_given_credits(asked, model, network, *where, loss_fn) if asked else CreditReport()
+        credit = (
+            measure_given_credits(asked, model, network, *where, loss_fn)
+            if asked
+            else CreditReport()
+        )
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
         evidence = _with_frequencies(evidence, network, over, loss_fn, limits)
         hits, doubts = contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
@@ -145,12 +168,16 @@ def diagnose(
 
 def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
     if not isinstance(thresholds, DiagnosticThresholds | None):
-        raise AuditError(f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None.")
+        raise AuditError(
+            f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None."
+        )
     return thresholds or DiagnosticThresholds()
 
 
 def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
-    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss` of classes: the audit knows it by that."""
+    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss` of classes: the audit
+    knows it by that.
+    """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn
     own, default = (
@@ -162,10 +189,18 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
 
 
 def _with_frequencies(
-    evidence: Diagnostics, network: Network, batches: list[Batch], loss_fn: LossFunction, limits: DiagnosticThresholds
+    evidence: Diagnostics,
+    network: Network,
+    batches: list[Batch],
+    loss_fn: LossFunction,
+    limits: DiagnosticThresholds,
 ) -> Diagnostics:
-    """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias may explain it."""
-    if loss_fn is not F.cross_entropy or not stability_fires(evidence, limits.stability_drift_ceiling):
+    """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias
+    may explain it.
+    """
+    if loss_fn is not F.cross_entropy or not stability_fires(
+        evidence, limits.stability_drift_ceiling
+    ):
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     return replace(evidence, frequencies=frequencies(network, large, evidence.stability_layer))

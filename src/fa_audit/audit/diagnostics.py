@@ -1,4 +1,5 @@
-"""Measurements of a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
+"""Measurements of a network: norms, gradients and their float32 accuracy. Verdicts are in
+`fa_audit.audit.verdicts`.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
@@ -21,15 +22,30 @@ from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
 from fa_audit.core.progress import following
-from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
+from fa_audit.core.resampling import (
+    bootstrap_medians,
+    jackknife_interval,
+    largest_growth,
+    percentile_interval,
+)
 from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import CHUNK, LossFunction, Reference, in_double, reference, scalar_loss, untouched
+from fa_audit.networks.trace import (
+    CHUNK,
+    LossFunction,
+    Reference,
+    in_double,
+    reference,
+    scalar_loss,
+    untouched,
+)
 
 Batch = tuple[Tensor, Tensor]
 IGNORED = -100  # the label that torch's losses ignore
 ABSENT = Measured(None, 0, 0, "not measured")
-Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass does not give it
+Estimates = dict[
+    int, float
+]  # median ||g_l|| at the states where the backward pass does not give it
 MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
 
 
@@ -40,16 +56,19 @@ class Layer:
     Attributes:
         layer: ``l``, 0 for the embedding's output, L for the last state.
         hidden_norm: median ``||h_l||``.
-        grad_norm: median ``||g_l||``, gradient of the batch-mean loss: of a feature map, the sum over positions.
+        grad_norm: median ``||g_l||``, gradient of the batch-mean loss: of a feature map, the sum
+            over positions.
         grad_norm_per_sample: the same for the per-sample loss, ``B`` times as large.
-        growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for the last.
+        growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for
+            the last.
         scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
         float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
         float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
         positions: of how many positions the state's vector is the mean; 1 for a plain vector.
         displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
         cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
-        more_samples: the same on more samples, such as ``grad_norm_1024`` (`fa_audit.audit.more_samples`).
+        more_samples: the same on more samples, such as ``grad_norm_1024``
+            (`fa_audit.audit.more_samples`).
     """
 
     layer: int
@@ -67,7 +86,9 @@ class Layer:
 
     @property
     def grad_norm_position_mean(self) -> float:
-        """Return `grad_norm` with the mean over positions in place of the sum: the convention of the paper's code."""
+        """Return `grad_norm` with the mean over positions in place of the sum: the convention of
+        the paper's code.
+        """
         return self.grad_norm / self.positions
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +103,8 @@ class Frequencies:
 
     Attributes:
         gaps: ``mean(p) - mean(y)`` over all batches, by class.
-        refitted: (c) on the second half of the batches, once the head's bias is refitted on the first half.
+        refitted: (c) on the second half of the batches, once the head's bias is refitted on the
+            first half.
     """
 
     gaps: tuple[float, ...]
@@ -101,20 +123,24 @@ class Diagnostics:
         layers: one entry per state, ``h_0`` first.
         stability: cross-batch cosine of mean gradients at `stability_layer`.
         stability_layer: the state at which it was taken.
-        samples: samples that the layers' evidence comes from: those whose label the loss does not ignore.
+        samples: samples that the layers' evidence comes from: those whose label the loss does not
+            ignore.
         batches: batches used for the stability.
         finite: False where any state, gradient or logit of any batch is NaN or infinite.
-        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest growth and of
-            median ``||g_L||``; None for fewer than 8 samples, or where a norm is not finite.
+        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest
+            growth and of median ``||g_L||``; None for fewer than 8 samples, or where a norm is not
+            finite.
         stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
         stability_samples: samples of a batch that was used for the stability.
         frequencies: predictions beside labels, where (c) fires under cross-entropy; None elsewhere.
-        unchecked: what is custom in the backward pass and why it was not compared with the forward pass, at some states
-            or all; empty if nothing is custom, or if it was.
-        missing: by state, why the true gradient is not known there (`fa_audit.audit.backward`). The norm is an estimate
-            at `untrue` states, NaN where the loss is not that of single samples; at others NaN, or too small to verify.
+        unchecked: what is custom in the backward pass and why it was not compared with the forward
+            pass, at some states or all; empty if nothing is custom, or if it was.
+        missing: by state, why the true gradient is not known there (`fa_audit.audit.backward`). The
+            norm is an estimate at `untrue` states, NaN where the loss is not that of single
+            samples; at others NaN, or too small to verify.
         loss: of the samples that the layers' evidence comes from.
-        at_logits: B times the median norm of its gradient at the logits, which is small where the loss is saturated.
+        at_logits: B times the median norm of its gradient at the logits, which is small where the
+            loss is saturated.
     """
 
     layers: tuple[Layer, ...]
@@ -154,11 +180,13 @@ def measure(
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
         loss_fn: the loss whose gradients are taken.
         sample: where the layers' evidence comes from; default the first batch.
-        stability_batches: those over which the stability is taken, in place of `batches`. Batches of less than half the
-            largest one's size are left out.
+        stability_batches: those over which the stability is taken, in place of `batches`. Batches
+            of less than half the largest one's size are left out.
     """
     depth = network.depth
-    middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
+    middle = (
+        min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
+    )
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches
     with untouched(network):
@@ -175,7 +203,9 @@ def measure(
         means, least = [], least_size(over)
         for batch in following(over, "batch"):
             if batch is not sample:
-                truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
+                truth = reference(
+                    network, *batch, loss_fn
+                )  # one batch at a time is kept: states can be large
             finite = finite and truth.finite
             if len(batch[1]) >= least:
                 means.append(mean_gradient(truth, middle))
@@ -187,7 +217,10 @@ def measure(
     if middle in found.missing:
         stability, around = Measured(None, len(means), 0, found.missing[middle]), None
     else:
-        stability, around = mean_pairwise_cosine(means), jackknife_interval(pairwise_cosines(means).cpu().numpy())
+        stability, around = (
+            mean_pairwise_cosine(means),
+            jackknife_interval(pairwise_cosines(means).cpu().numpy()),
+        )
     return Diagnostics(
         layers=layers,
         stability=stability,
@@ -209,22 +242,29 @@ def measure(
 def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
     """Return a mask ``(B,)`` of the samples that count in a loss; all of them if none does.
 
-    The others have the label that the loss ignores, by default that of torch's losses, and a gradient of zero.
+    The others have the label that the loss ignores, by default that of torch's losses, and a
+    gradient of zero.
     """
-    ignored = (labels == getattr(loss_fn, "ignore_index", IGNORED)).reshape(len(labels), -1).all(dim=1)
+    ignored = (
+        (labels == getattr(loss_fn, "ignore_index", IGNORED)).reshape(len(labels), -1).all(dim=1)
+    )
     counted = ~(ignored & (truth.at_logits.flatten(1) == 0).all(dim=1))
     return counted if counted.any() else torch.ones_like(counted)
 
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
     """Return the rows of some samples of a reference."""
-    states, gradients = (tuple(rows[samples] for rows in part) for part in (truth.states, truth.gradients))
+    states, gradients = (
+        tuple(rows[samples] for rows in part) for part in (truth.states, truth.gradients)
+    )
     logits, at_logits = truth.logits[samples], truth.at_logits[samples]
     return replace(truth, states=states, gradients=gradients, logits=logits, at_logits=at_logits)
 
 
 def least_size(batches: list[Batch]) -> float:
-    """Return the size from which a batch counts in (c): the mean gradient of a much smaller one is another quantity."""
+    """Return the size from which a batch counts in (c): the mean gradient of a much smaller one is
+    another quantity.
+    """
     return max((len(labels) for _, labels in batches), default=0) / 2
 
 
@@ -236,15 +276,24 @@ def mean_gradient(truth: Reference, layer: int) -> Tensor:
 def _intervals(
     truth: Reference, layers: tuple[Layer, ...], estimates: Estimates
 ) -> tuple[Interval | None, Interval | None]:
-    """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of the same samples.
+    """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of
+    the same samples.
 
     A network without blocks has no growth, an estimated norm no interval.
     """
-    rows = torch.stack([sample_norms(part) for part in (*truth.states, truth.gradients[-1])]).cpu().numpy()
+    rows = (
+        torch.stack([sample_norms(part) for part in (*truth.states, truth.gradients[-1])])
+        .cpu()
+        .numpy()
+    )
     if rows.shape[1] < FEWEST:
         return None, None
     draws = bootstrap_medians(rows)
-    of_gradient = None if len(layers) - 1 in estimates else percentile_interval(draws[:, -1], layers[-1].grad_norm)
+    of_gradient = (
+        None
+        if len(layers) - 1 in estimates
+        else percentile_interval(draws[:, -1], layers[-1].grad_norm)
+    )
     if len(layers) == 1:
         return None, of_gradient
     value = max(layer.growth for layer in layers if layer.growth is not None)
@@ -272,14 +321,17 @@ def _layers(truth: Reference, found: _Compared) -> list[Layer]:
 
 
 def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
-    """Compare a state ``(B, d)`` with the embedding's output: medians of the relative displacement and of the cosine.
+    """Compare a state ``(B, d)`` with the embedding's output: medians of the relative displacement
+    and of the cosine.
 
     >>> moved, angle = distance_from(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
     >>> moved.value, round(angle.value, 12)
     (1.0, 1.0)
     """
     if start.shape != h.shape:
-        return (Measured(None, len(h), 0, "the state has another width than the embedding's output"),) * 2
+        return (
+            Measured(None, len(h), 0, "the state has another width than the embedding's output"),
+        ) * 2
     (unit_h, valid_h), (unit_start, valid_start) = unit(h), unit(start)
     cosines = (unit_h * unit_start).sum(dim=-1)
     reason = "no sample where both states are finite and non-zero"
@@ -287,7 +339,8 @@ def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
 
 
 def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:
-    """Compare float32 with float64 gradients ``(B, d)``: median relative error and 1st-percentile cosine.
+    """Compare float32 with float64 gradients ``(B, d)``: median relative error and 1st-percentile
+    cosine.
 
     >>> error, agreement = float32_agreement(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0]]).double())
     >>> error.value, agreement.value
@@ -299,7 +352,9 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     error = median_of(sample_norms(single.double() - double) / sample_norms(double), valid, reason)
     if error.value is None:
         return error, error
-    return error, replace(error, value=(unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item())
+    return error, replace(
+        error, value=(unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item()
+    )
 
 
 class _Compared(NamedTuple):
@@ -311,8 +366,12 @@ class _Compared(NamedTuple):
     unchecked: str = ""
 
 
-def _compared(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int) -> _Compared:
-    """Run a network in float64 and, if something in it is custom, compare its backward with its forward pass."""
+def _compared(
+    network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int
+) -> _Compared:
+    """Run a network in float64 and, if something in it is custom, compare its backward with its
+    forward pass.
+    """
     custom, truth = _custom(network, x, labels, loss_fn), None
     sorts: tuple[list[int], list[int], list[int]] = ([], [], [])
     try:
@@ -323,11 +382,20 @@ def _compared(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
             untrue, rough, small = sorts
             kept = counting(truth, labels, loss_fn)
             part, own = part_of(truth, kept), labels[kept]
-            share = 1.0 if kept.all() else truth.loss / float(scalar_loss(loss_fn, part.logits, own))  # of a mean
-            along = {state: norms_along_directions(twin, x[kept], own, loss_fn, part, state) for state in untrue}
+            share = (
+                1.0 if kept.all() else truth.loss / float(scalar_loss(loss_fn, part.logits, own))
+            )  # of a mean
+            along = {
+                state: norms_along_directions(twin, x[kept], own, loss_fn, part, state)
+                for state in untrue
+            }
             norms = {state: share * norm for state, norm in along.items()}
-    except Exception as error:  # external code may raise anything; the audit goes on without this evidence
-        reason = first_line(error) if truth else f"float64 recomputation failed: {first_line(error)}"
+    except (
+        Exception
+    ) as error:  # external code may raise anything; the audit goes on without this evidence
+        reason = (
+            first_line(error) if truth else f"float64 recomputation failed: {first_line(error)}"
+        )
         missing = dict.fromkeys(range(states) if custom else (), UNVERIFIED)
         unchecked = f"{custom}, and {reason}" if custom else ""
         return _Compared(truth or reason, missing, dict.fromkeys(missing, math.nan), unchecked)

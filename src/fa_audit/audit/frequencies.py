@@ -13,9 +13,13 @@ from fa_audit.networks.trace import forward, reference, untouched
 
 
 def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
-    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean difference."""
+    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean
+    difference.
+    """
     passes, half = forward(network, batches), len(batches) // 2
-    logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
+    logits, labels = (
+        torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels")
+    )
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
     first = sum(len(each.labels) for each in passes[:half])
     bias = refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
@@ -29,9 +33,11 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
 
 
 def refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the bias ``(C,)`` that, added to logits ``(N, C)``, minimises their cross-entropy; float64.
+    """Return the bias ``(C,)`` that, added to logits ``(N, C)``, minimises their cross-entropy;
+    float64.
 
-    At the minimum mean predictions are class frequencies, each raised by half a sample so that none is 0.
+    At the minimum mean predictions are class frequencies, each raised by half a sample so that none
+    is 0.
     """
     counts = torch.bincount(labels, minlength=logits.shape[-1]).double() + 0.5
     targets, bias = counts / counts.sum(), torch.zeros_like(logits[0], requires_grad=True)

@@ -1,4 +1,5 @@
-"""Metrics of credits that a function makes: those of an implementation that this package does not know.
+"""Metrics of credits that a function makes: those of an implementation that this package does not
+know.
 
 Shapes: B batch, d width of a state, L blocks.
 """
@@ -37,7 +38,9 @@ from fa_audit.networks.description import passes_from, shown
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, in_double, reference, untouched
 
-CreditFunction = Callable[..., Sequence[Tensor]]  # of model, x, targets and [h_0..h_L]; `draw` also of a draw's number
+CreditFunction = Callable[
+    ..., Sequence[Tensor]
+]  # of model, x, targets and [h_0..h_L]; `draw` also of a draw's number
 MOST_DIRECTIONS = 4096
 SEED = 0  # of random directions and random credits
 NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
@@ -54,10 +57,11 @@ class Given:
 
     Attributes:
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
-        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every number, which may
-            come from torch's global stream: every number has its own.
+        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every
+            number, which may come from torch's global stream: every number has its own.
         directions: M, in which every state is moved.
-        blocks: those whose credits are compared with the loss, which takes nearly all of the time; None for all.
+        blocks: those whose credits are compared with the loss, which takes nearly all of the time;
+            None for all.
     """
 
     credits: CreditFunction
@@ -67,12 +71,18 @@ class Given:
 
 
 def measure_given_credits(
-    given: Given, model: nn.Module, network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
+    given: Given,
+    model: nn.Module,
+    network: Network,
+    x: Tensor,
+    targets: Tensor,
+    loss_fn: LossFunction,
 ) -> CreditReport:
     """Compute the credit metrics of a function on one batch.
 
-    The credits are asked for once, in the model's own precision; metrics in float64 take the loss, its changes
-    and the true gradients from a float64 copy. ``scale`` is the median over samples of ``||a_l|| / ||g_{l+1}||``.
+    The credits are asked for once, in the model's own precision; metrics in float64 take the loss,
+    its changes and the true gradients from a float64 copy. ``scale`` is the median over samples of
+    ``||a_l|| / ||g_{l+1}||``.
 
     Args:
         model: the functions' argument, in evaluation mode.
@@ -95,34 +105,50 @@ def measure_given_credits(
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     blocks = []
-    for layer, (a, aligned, of_loss) in enumerate(zip(credits, alignment(credits, gradients), worth, strict=True)):
+    for layer, (a, aligned, of_loss) in enumerate(
+        zip(credits, alignment(credits, gradients), worth, strict=True)
+    ):
         g = gradients[layer + 1]
         scale = median_of(sample_norms(a) / sample_norms(g), unit(a)[1] & unit(g)[1], WITHOUT_ANGLE)
-        blocks.append(aligned | of_loss | {"scale": scale} | nulls_of_block(fresh, layer, NO_DRAW) | unknown)
+        blocks.append(
+            aligned | of_loss | {"scale": scale} | nulls_of_block(fresh, layer, NO_DRAW) | unknown
+        )
     return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, NO_DRAW))
 
 
 def checked_credits(
-    credits: CreditFunction | None, draw: CreditFunction | None, directions: Any, blocks: Any, network: Network
+    credits: CreditFunction | None,
+    draw: CreditFunction | None,
+    directions: Any,
+    blocks: Any,
+    network: Network,
 ) -> Given | None:
     """Check the arguments about a caller's credits and return them as one; None without credits.
 
     Raises:
-        AuditError: an argument is not of its kind, or asks for something about credits that are not given.
+        AuditError: an argument is not of its kind, or asks for something about credits that are not
+            given.
     """
     for name, function in {"credits": credits, "draw": draw}.items():
         if function is not None and not callable(function):
-            raise AuditError(f"{name}: found {shortened(function)}; expected a function that returns credits.")
+            raise AuditError(
+                f"{name}: found {shortened(function)}; expected a function that returns credits."
+            )
     if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
-        raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
+        raise AuditError(
+            f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}."
+        )
     if blocks is not None and not (
-        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < network.depth for block in blocks)
+        isinstance(blocks, Collection)
+        and all(is_count(block) and 0 <= block < network.depth for block in blocks)
     ):
         raise AuditError(
             f"blocks: found {shortened(blocks)}; expected integers 0..{network.depth - 1}, such as [0, 1]."
         )
     if credits is None and (draw is not None or blocks is not None):
-        raise AuditError(f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it.")
+        raise AuditError(
+            f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it."
+        )
     return Given(credits, draw, directions, blocks) if credits else None
 
 
@@ -136,7 +162,9 @@ def _asked(
     targets: Tensor,
     states: list[Tensor],
 ) -> list[Tensor]:
-    """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as they are."""
+    """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as
+    they are.
+    """
     with untouched(network):
         if more:
             _seed_draw(*more)
@@ -146,14 +174,18 @@ def _asked(
                 inputs = dict(own.parts(x)) if isinstance(own, OneTensor) else x.clone()
                 found = function(model, inputs, targets.clone(), [h.clone() for h in states], *more)
         except Exception as error:  # external code may raise anything
-            raise _refused(name, f"the function fails: {first_line(error)}", len(states) - 1) from error
+            raise _refused(
+                name, f"the function fails: {first_line(error)}", len(states) - 1
+            ) from error
     if not isinstance(found, list | tuple) or len(found) != len(states) - 1:
         raise _refused(name, f"found {shown(found)}", len(states) - 1)
     return [_vector(name, network, layer, a, states[layer + 1]) for layer, a in enumerate(found)]
 
 
 def _seed_draw(number: int) -> None:
-    """Seed the global streams by a draw's number: each call of a function begins with the same streams."""
+    """Seed the global streams by a draw's number: each call of a function begins with the same
+    streams.
+    """
     seed = stream_seed(SEED, "draw", number)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
@@ -174,18 +206,25 @@ def _vector(name: str, network: Network, layer: int, credit: object, state: Tens
     """Check one credit and return it as a vector.
 
     Raises:
-        AuditError: it is not a tensor of finite floating-point numbers of the shape of `state` or of its vector.
+        AuditError: it is not a tensor of finite floating-point numbers of the shape of `state` or
+            of its vector.
     """
     shape = network.read(state).shape
     shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
     known = (torch.float32, torch.float64, state.dtype)
-    if not isinstance(credit, Tensor) or credit.shape not in (shape, state.shape) or credit.dtype not in known:
+    if (
+        not isinstance(credit, Tensor)
+        or credit.shape not in (shape, state.shape)
+        or credit.dtype not in known
+    ):
         raise AuditError(
             f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
             f" every sample, in the form of the block's output h_{layer + 1} or of the vector that is read of it."
         )
     if bad := int((~credit.isfinite()).sum()):
-        raise AuditError(f"{name}: a_{layer}: found {bad} values that are NaN or infinite; expected finite numbers.")
+        raise AuditError(
+            f"{name}: a_{layer}: found {bad} values that are NaN or infinite; expected finite numbers."
+        )
     credit = credit.detach().to(state.device)
     return (credit if credit.shape == shape else network.read_gradient(credit)).double()
 
@@ -199,16 +238,37 @@ def _refused(name: str, problem: str, blocks: int) -> AuditError:
 
 
 def _against_the_loss(
-    given: Given, network: Network, x: Tensor, targets: Tensor, credits: list[Tensor], loss_fn: LossFunction
+    given: Given,
+    network: Network,
+    x: Tensor,
+    targets: Tensor,
+    credits: list[Tensor],
+    loss_fn: LossFunction,
 ) -> list[Block]:
     """Compute per block the metrics that need float64, or record why that is impossible."""
     try:
-        with in_double(network, x, targets, loss_fn) as (twin, x, targets, loss_fn), untouched(twin):
+        with (
+            in_double(network, x, targets, loss_fn) as (twin, x, targets, loss_fn),
+            untouched(twin),
+        ):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)
             passes, starts = passes_from(twin, x, truth.states)
-            chosen = [a if given.blocks is None or layer in given.blocks else None for layer, a in enumerate(credits)]
-            return against_the_loss(passes, SEED, starts, targets, chosen, truth.gradients, losses, given.directions)
-    except Exception as error:  # external code may raise anything; the audit goes on without this evidence
-        reason = str(error) if isinstance(error, AuditError) else f"float64 recomputation failed: {first_line(error)}"
-        return [dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason)) for _ in credits]
+            chosen = [
+                a if given.blocks is None or layer in given.blocks else None
+                for layer, a in enumerate(credits)
+            ]
+            return against_the_loss(
+                passes, SEED, starts, targets, chosen, truth.gradients, losses, given.directions
+            )
+    except (
+        Exception
+    ) as error:  # external code may raise anything; the audit goes on without this evidence
+        reason = (
+            str(error)
+            if isinstance(error, AuditError)
+            else f"float64 recomputation failed: {first_line(error)}"
+        )
+        return [
+            dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason)) for _ in credits
+        ]

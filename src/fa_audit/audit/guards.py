@@ -1,4 +1,6 @@
-"""Guards against whatever makes an audit of an external model wrong without any check firing: errors and warnings."""
+"""Guards against whatever makes an audit of an external model wrong without any check firing:
+errors and warnings.
+"""
 
 from __future__ import annotations
 
@@ -57,19 +59,26 @@ def check_model(model: Any, description: Any = None) -> None:
     """Check that a model can be run at all, and that its description is one.
 
     Raises:
-        AuditError: it is not a module, is compiled by torch.jit, or has no values; or the description is not one.
+        AuditError: it is not a module, is compiled by torch.jit, or has no values; or the
+            description is not one.
     """
     if not isinstance(model, nn.Module):
         raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
-        raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
-    if quantised := [name for name, part in model.named_modules() if type(part).__module__.startswith(QUANTISED)]:
+        raise AuditError(
+            "found a model compiled by torch.jit; expected the Python module that it was made from."
+        )
+    if quantised := [
+        name for name, part in model.named_modules() if type(part).__module__.startswith(QUANTISED)
+    ]:
         raise AuditError(
             f"{type(model).__name__}: found quantised modules ({listed(quantised, 3)}), which have no gradients;"
             " expected the floating-point model that they were made from."
         )
     tensors = [*model.parameters(), *model.buffers()]
-    problem = "lazy parameters without a shape; run the model once on a batch before." * any(map(is_lazy, tensors))
+    problem = "lazy parameters without a shape; run the model once on a batch before." * any(
+        map(is_lazy, tensors)
+    )
     if not problem and any(tensor.is_meta for tensor in tensors):
         problem = "parameters on the meta device, which have no values; expected a model with its weights loaded"
         problem += " (model.to_empty(device=...), then load_state_dict)."
@@ -82,23 +91,40 @@ def check_model(model: Any, description: Any = None) -> None:
         )
     if description is not None:
         names = description.blocks
-        listed_names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else [None]
+        listed_names = (
+            [names]
+            if isinstance(names, str)
+            else names
+            if isinstance(names, list | tuple)
+            else [None]
+        )
         if not all(isinstance(name, str) for name in [*listed_names, description.reads]):
-            raise AuditError(f"description: found {shortened(description)}; expected names of modules.")
+            raise AuditError(
+                f"description: found {shortened(description)}; expected names of modules."
+            )
         if names and description.forward is not None:
-            raise AuditError("description: found blocks and forward=; expected one of the two to say where states are.")
+            raise AuditError(
+                "description: found blocks and forward=; expected one of the two to say where states are."
+            )
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:
-    """Yield the evaluation batches; generators of a DataLoader and its sampler are left as they were.
+    """Yield the evaluation batches; generators of a DataLoader and its sampler are left as they
+    were.
 
     Raises:
         AuditError: going through them fails.
     """
     if not isinstance(batches, Iterable):
-        raise AuditError(f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels).")
-    given = [getattr(part, "generator", None) for part in (batches, getattr(batches, "sampler", None))]
-    states = [(stream, stream.get_state()) for stream in given if isinstance(stream, torch.Generator)]
+        raise AuditError(
+            f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels)."
+        )
+    given = [
+        getattr(part, "generator", None) for part in (batches, getattr(batches, "sampler", None))
+    ]
+    states = [
+        (stream, stream.get_state()) for stream in given if isinstance(stream, torch.Generator)
+    ]
     try:
         yield from batches
     except Exception as error:  # external code may raise anything
@@ -115,15 +141,20 @@ def is_count(value: Any) -> bool:
 
 @contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
-    """Leave the model's parameters, their ``.grad`` and the global random streams as they were, whatever it does.
+    """Leave the model's parameters, their ``.grad`` and the global random streams as they were,
+    whatever it does.
 
     Inside, no parameter has a ``.grad``. `untouched` restores everything else about a model.
 
     Raises:
-        AuditError: the forward pass changed parameters, so that no two passes are of the same network.
+        AuditError: the forward pass changed parameters, so that no two passes are of the same
+            network.
     """
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    parameters = [(name, p, p.data, p.data.clone(), p.requires_grad, p.grad) for name, p in model.named_parameters()]
+    parameters = [
+        (name, p, p.data, p.data.clone(), p.requires_grad, p.grad)
+        for name, p in model.named_parameters()
+    ]
     for _, p, *_ in parameters:
         p.grad = None
     try:
@@ -145,7 +176,9 @@ def as_found(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
-    """Evaluate a loss that is a module, and leave its parameters, buffers and attributes as they were."""
+    """Evaluate a loss that is a module, and leave its parameters, buffers and attributes as they
+    were.
+    """
     if not isinstance(loss_fn, nn.Module):
         yield
         return
@@ -154,7 +187,8 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
-    """Run a network twice on a few inputs; return its number of classes, and warnings about what it computes.
+    """Run a network twice on a few inputs; return its number of classes, and warnings about what it
+    computes.
 
     Args:
         logits: whether its outputs are taken for logits.
@@ -176,7 +210,11 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
             " whatever counts passes."
         )
     shapes = [tuple(h.shape) for h in states]
-    broken = [name.removeprefix("model.") for name, p in network.named_parameters() if not p.isfinite().all()]
+    broken = [
+        name.removeprefix("model.")
+        for name, p in network.named_parameters()
+        if not p.isfinite().all()
+    ]
     unused = "found NaN or infinite values, though the pass that is audited may not use them."
     found = [
         DATA_AS_STATE if reads_data(states[0], x) else "",
@@ -190,16 +228,20 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
 
 
 def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
-    """Check that a loss is finite and not a sum over its batch: D2's floor does not grow with the batch.
+    """Check that a loss is finite and not a sum over its batch: D2's floor does not grow with the
+    batch.
 
     Raises:
-        AuditError: the loss of finite logits is not finite, or that of a batch is the sum of those of its halves.
+        AuditError: the loss of finite logits is not finite, or that of a batch is the sum of those
+            of its halves.
     """
     half = len(x) // 2
     with untouched(network), torch.no_grad():
         logits, _ = outputs_of(network, x, keep=0)
         parts = (slice(None), slice(half or None), slice(half, None))
-        whole, one, other = (float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts)
+        whole, one, other = (
+            float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts
+        )
     if not math.isfinite(whole) and bool(logits.isfinite().all()):
         raise AuditError(
             f"loss_fn: found a loss of {whole} for {len(x)} samples with finite logits; expected a finite number. Does"
@@ -219,17 +261,22 @@ def ignored_by(loss_fn: LossFunction) -> int:
 
 
 def contradictions(
-    network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None, ignored: int
+    network: Network,
+    batches: list[Batch],
+    accuracy: float | None,
+    frozen: float | None,
+    ignored: int,
 ) -> tuple[tuple[int, int] | None, list[str]]:
-    """Count the hits of the batches, and warn of accuracies that they contradict: by chance, or by a linear readout.
+    """Count the hits of the batches, and warn of accuracies that they contradict: by chance, or by
+    a linear readout.
 
     Args:
         accuracy, frozen: those of the network and of its frozen baseline, as fractions.
         ignored: the label of samples that are left out.
 
     Returns:
-        Samples that are classified correctly, and all samples; None without accuracies, or where labels are not class
-        indices. And warnings.
+        Samples that are classified correctly, and all samples; None without accuracies, or where
+        labels are not class indices. And warnings.
     """
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
         return None, []
@@ -243,10 +290,14 @@ def contradictions(
 
 
 def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
-    """Return which samples are classified correctly, without those of a label; None where others are no classes."""
+    """Return which samples are classified correctly, without those of a label; None where others
+    are no classes.
+    """
     if not passes:
         return None
-    logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
+    logits, labels = (
+        torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels")
+    )
     known = labels[labels != ignored]
     if len(known) and not 0 <= int(known.min()) <= int(known.max()) < logits.shape[-1]:
         return None
@@ -264,9 +315,13 @@ def _unlikely(hits: tuple[int, int], accuracy: float | None) -> str:
 
 
 def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
-    """Compare a frozen baseline with a linear readout of ``h_0``, given by batches and fitted on half of them."""
+    """Compare a frozen baseline with a linear readout of ``h_0``, given by batches and fitted on
+    half of them.
+    """
     half = len(batches) // 2
-    fit, rest = ([batch for batch in part if len(batch[1])] for part in (batches[:half], batches[half:]))
+    fit, rest = (
+        [batch for batch in part if len(batch[1])] for part in (batches[:half], batches[half:])
+    )
     if frozen is None or not fit or not rest or not all(h.isfinite().all() for h, _ in fit + rest):
         return ""
     (x, labels), (others, other_labels) = (map(torch.cat, zip(*part)) for part in (fit, rest))
@@ -281,7 +336,9 @@ def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
 
 
 def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> float:
-    """Return the accuracy on other samples of a ridge regression of one-hot labels on vectors ``(N, d)``, float64."""
+    """Return the accuracy on other samples of a ridge regression of one-hot labels on vectors ``(N,
+    d)``, float64.
+    """
     mean, scale = x.mean(dim=0), x.std(dim=0).clamp_min(1e-12)
     x, others = (x - mean) / scale, (others - mean) / scale
     onehot = F.one_hot(labels, int(max(labels.max(), other_labels.max())) + 1).double()
@@ -294,11 +351,14 @@ def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tens
 
 def are_classes(labels: Tensor) -> bool:
     """Return whether targets can be class indices: integers, one for every sample."""
-    return labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    return labels.dim() == 1 and not (
+        labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
+    )
 
 
 def alike(batches: list[Batch], ignored: int) -> Iterator[str]:
-    """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself.
+    """Warn of samples that are in several batches, and of batches of one class: (c) is then large
+    by itself.
 
     Labels that are `ignored` are of no class.
     """
@@ -320,8 +380,14 @@ def alike(batches: list[Batch], ignored: int) -> Iterator[str]:
 
 
 def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
-    """Warn of gradients that explode, were not compared with the forward pass, or that float32 does not resolve."""
-    if large := {layer.layer: norm for layer in evidence.layers if (norm := layer.grad_norm_per_sample) > LARGE}:
+    """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
+    not resolve.
+    """
+    if large := {
+        layer.layer: norm
+        for layer in evidence.layers
+        if (norm := layer.grad_norm_per_sample) > LARGE
+    }:
         yield (
             f"The gradient explodes at state {', '.join(map(str, large))}: for one sample's loss it is up to"
             f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
@@ -329,7 +395,9 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
     if evidence.unchecked and evidence.finite:
         yield f"{NOT_COMPARED}: the model has {evidence.unchecked}. Nothing is compared with its gradients there."
     errors = [(layer.float32_error.value, -layer.layer) for layer in evidence.layers]
-    error, worst = max(((error, state) for error, state in errors if error is not None), default=(0, 0))
+    error, worst = max(
+        ((error, state) for error, state in errors if error is not None), default=(0, 0)
+    )
     if error > FLOAT32_ERROR:
         yield (
             f"The gradient at state {-worst} is {error:.2g} of its length away from the one computed in float64"
@@ -337,18 +405,28 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
         )
 
 
-def recorded(model: nn.Module, network: Network, description: Description | None, x: Tensor) -> dict[str, Any]:
-    """Record how an audit was made, as JSON types: versions, device, precision, model, description, date."""
+def recorded(
+    model: nn.Module, network: Network, description: Description | None, x: Tensor
+) -> dict[str, Any]:
+    """Record how an audit was made, as JSON types: versions, device, precision, model, description,
+    date.
+    """
     parameters = [*model.parameters(), *model.buffers(), x]
     return {
-        "versions": {"fa_audit": version("fa-audit"), "torch": torch.__version__, "python": platform.python_version()},
+        "versions": {
+            "fa_audit": version("fa-audit"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
         "device": str(parameters[0].device),
         "dtype": str(parameters[0].dtype).removeprefix("torch."),
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
         "states": list(getattr(network, "names", ())),
         "covered": getattr(network, "covered", 1.0),
         "past": list(getattr(network, "past", ())),
-        "partial": any(share is not None and share > WHOLE for share in getattr(network, "past", ())),
+        "partial": any(
+            share is not None and share > WHOLE for share in getattr(network, "past", ())
+        ),
         "reads": getattr(network, "reads", ""),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -357,9 +435,13 @@ def recorded(model: nn.Module, network: Network, description: Description | None
 def _unproven(network: Network) -> str:
     """Warn of states that were not proven to be whole, and of those that are not."""
     past = dict(enumerate(getattr(network, "past", ())))
-    bypassed = {layer: share for layer, share in past.items() if share is not None and share > WHOLE}
+    bypassed = {
+        layer: share for layer, share in past.items() if share is not None and share > WHOLE
+    }
     if bypassed:
-        shares = ", ".join(f"{100 * min(share, 1):.3g} % at state {layer}" for layer, share in bypassed.items())
+        shares = ", ".join(
+            f"{100 * min(share, 1):.3g} % at state {layer}" for layer, share in bypassed.items()
+        )
         return f"Partial states: of what the outputs know of the inputs, {shares} goes past them."
     unknown = [str(layer) for layer, share in past.items() if share is None]
     if not unknown:
@@ -393,7 +475,11 @@ def _narrow(network: Network, computed: list[Tensor]) -> str:
 def _transposed(network: Network, shapes: list[tuple[int, ...]]) -> str:
     """Warn of maps whose equal sides are not the dimensions that are averaged."""
     reads = getattr(network, "reads", "spatial mean")
-    maps = {layer: shape for layer, shape in enumerate(shapes) if len(shape) == 4 and reads.startswith("spatial mean")}
+    maps = {
+        layer: shape
+        for layer, shape in enumerate(shapes)
+        if len(shape) == 4 and reads.startswith("spatial mean")
+    }
     for layer, (_, one, two, three) in maps.items():
         if one != three and two == {"spatial mean": one}.get(reads, three):
             other = "spatial mean" if two == three else "spatial mean, channels last"

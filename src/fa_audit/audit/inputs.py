@@ -1,4 +1,6 @@
-"""Checks of an audit's arguments, before anything is measured: accuracies, batches, the model and its description."""
+"""Checks of an audit's arguments, before anything is measured: accuracies, batches, the model and
+its description.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.guards import are_classes, as_found, check_loss, check_model, is_count, listed_batches, look_at
+from fa_audit.audit.guards import (
+    are_classes,
+    as_found,
+    check_loss,
+    check_model,
+    is_count,
+    listed_batches,
+    look_at,
+)
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_model
@@ -23,7 +33,10 @@ from fa_audit.networks.proposals import LEAST_COVERED, propose
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, untouched
 
-BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
+BATCHES, BATCH_SIZE = (
+    10,
+    128,
+)  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
 
 
@@ -54,9 +67,12 @@ def fraction(name: str, value: Any) -> float | None:
 
 
 def paired(
-    hits: tuple[Sequence[bool], Sequence[bool]] | None, accuracies: tuple[float | None, ...], samples: int | None
+    hits: tuple[Sequence[bool], Sequence[bool]] | None,
+    accuracies: tuple[float | None, ...],
+    samples: int | None,
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Count the test samples, those that only the network gets right, and those that only its baseline does.
+    """Count the test samples, those that only the network gets right, and those that only its
+    baseline does.
 
     Raises:
         AuditError: the number is not an integer >= 1, or the hits do not match the accuracies.
@@ -68,7 +84,9 @@ def paired(
     try:
         own, frozen = (torch.as_tensor(part).bool().flatten().cpu() for part in hits)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise AuditError(f"paired_hits: {first_line(error)}; expected two sequences of true or false.") from error
+        raise AuditError(
+            f"paired_hits: {first_line(error)}; expected two sequences of true or false."
+        ) from error
     found = [int(part.sum()) / max(1, len(part)) for part in (own, frozen)]
     same = all(a is not None and abs(a - hit) <= ROUNDED for a, hit in zip(accuracies, found))
     if not same or not len(own) == len(frozen) == (samples or len(own)):
@@ -82,7 +100,9 @@ def paired(
 def check_layer(name: str, layer: Any, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
     if not is_count(layer) or not 0 <= layer <= network.depth:
-        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}.")
+        raise AuditError(
+            f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}."
+        )
 
 
 @contextmanager
@@ -93,11 +113,12 @@ def prepared(
     loss_fn: LossFunction = F.cross_entropy,
     limit: int | None = BATCHES,
 ) -> Iterator[tuple[Network, list[list[Batch]], list[str]]]:
-    """Wrap the model as a `Network`, and move batches to its device; afterwards the model is as it was found.
+    """Wrap the model as a `Network`, and move batches to its device; afterwards the model is as it
+    was found.
 
     Args:
-        given: batches, which may be empty, by the name of the caller's argument; the first `limit` of each are taken,
-            all if it is None.
+        given: batches, which may be empty, by the name of the caller's argument; the first `limit`
+            of each are taken, all if it is None.
 
     Yields:
         The network, the batches of every argument, and warnings about what it computes.
@@ -113,12 +134,19 @@ def prepared(
             " torch.autocast()."
         )
     with as_found(model):  # a DataLoader draws from the global stream
-        raw = {name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()}
+        raw = {
+            name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()
+        }
         if isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
             model = OneTensor(model, layout_of(first))
             if any(layout_of(batch) != layout_of(first) for part in raw.values() for batch in part):
-                raise AuditError("eval_batches: found mappings of different shapes; expected all padded alike.")
-        batches = [[_checked(name, as_pair(batch), device, loss_fn) for batch in part] for name, part in raw.items()]
+                raise AuditError(
+                    "eval_batches: found mappings of different shapes; expected all padded alike."
+                )
+        batches = [
+            [_checked(name, as_pair(batch), device, loss_fn) for batch in part]
+            for name, part in raw.items()
+        ]
         every = list(chain.from_iterable(batches))
         if not every:
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
@@ -144,11 +172,15 @@ def _described(model: nn.Module, description: Description, x: Tensor) -> Network
         return describe(model, description, x)
     except NotWhole as error:
         whole = [proposal for proposal in propose(model, x) if proposal.covered >= LEAST_COVERED]
-        raise AuditError(f"{error} Whole are those of {whole[0].python}." if whole else str(error)) from error
+        raise AuditError(
+            f"{error} Whole are those of {whole[0].python}." if whole else str(error)
+        ) from error
 
 
 def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction) -> Iterator[str]:
-    """Warn of NaN in a batch that makes its loss NaN: then it is not the network that is not finite."""
+    """Warn of NaN in a batch that makes its loss NaN: then it is not the network that is not
+    finite.
+    """
     for index, (x, labels) in enumerate(part):
         if not any(bool(tensor.isnan().any()) for tensor in (x, labels)):
             continue
@@ -176,7 +208,9 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     for part in pair:
         if part.layout != torch.strided or part.is_nested or part.is_meta:
             kind = "nested" if part.is_nested else "meta" if part.is_meta else part.layout
-            raise AuditError(f"{name}: found a tensor that is {kind}; expected dense ones that hold values.")
+            raise AuditError(
+                f"{name}: found a tensor that is {kind}; expected dense ones that hold values."
+            )
     x, labels = pair
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     if loss_fn is not F.cross_entropy and rows:
@@ -200,7 +234,11 @@ def as_rows(name: str, value: Any) -> Tensor:
     try:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise AuditError(f"{name}: found {shown(value)}; expected a tensor with a row for each sample.") from error
+        raise AuditError(
+            f"{name}: found {shown(value)}; expected a tensor with a row for each sample."
+        ) from error
     if tensor.is_nested or not tensor.dim() or tensor.layout != torch.strided:
-        raise AuditError(f"{name}: found {shortened(value)}; expected a dense tensor with a row for each sample.")
+        raise AuditError(
+            f"{name}: found {shortened(value)}; expected a dense tensor with a row for each sample."
+        )
     return tensor

@@ -10,7 +10,8 @@ with naming_extras():
 
 
 class LightningMonitor(Callback):
-    """A `Monitor` that steps after every training epoch: the module logs its metrics, and the trainer stops.
+    """A `Monitor` that steps after every training epoch: the module logs its metrics, and the
+    trainer stops.
 
     Checkpoints of the trainer hold the monitor's state.
 
@@ -19,12 +20,16 @@ class LightningMonitor(Callback):
     """
 
     def __init__(self, **options: Any) -> None:
-        """Keep the arguments of the monitor; it is made when a training begins, by default for its module."""
+        """Keep the arguments of the monitor; it is made when a training begins, by default for its
+        module.
+        """
         self.options = options
         self._resumed: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.monitor = Monitor(**dict[str, Any](model=pl_module, epoch=trainer.current_epoch) | self.options)
+        self.monitor = Monitor(
+            **dict[str, Any](model=pl_module, epoch=trainer.current_epoch) | self.options
+        )
         if self._resumed:
             self.monitor.load_state_dict(self._resumed)
         self._resumed = {}

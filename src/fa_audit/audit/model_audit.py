@@ -1,4 +1,6 @@
-"""The audit of an external model, from its entry in a configuration (see `fa_audit.experiments.config.ModelEntry`)."""
+"""The audit of an external model, from its entry in a configuration (see
+`fa_audit.experiments.config.ModelEntry`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ SHOWN = 3  # names of a kind in one message
 
 
 def audit_model(
-    name: str, entry: Mapping[str, Any], dataset: Dataset, device: str, thresholds: DiagnosticThresholds
+    name: str,
+    entry: Mapping[str, Any],
+    dataset: Dataset,
+    device: str,
+    thresholds: DiagnosticThresholds,
 ) -> DiagnosticReport:
     """Build a model and audit it.
 
@@ -36,13 +42,21 @@ def audit_model(
         dataset: on the CPU.
 
     Raises:
-        AuditError: the model cannot be built, its description, weights or inputs do not fit it, or torch has no
-            deterministic kernel of an operation of it on this device.
+        AuditError: the model cannot be built, its description, weights or inputs do not fit it, or
+            torch has no deterministic kernel of an operation of it on this device.
     """
     try:
         model, shape = build_model(entry).to(device), entry["image_shape"]
-        weights = f"weights from {entry['weights']}" if entry["weights"] else f"random weights of seed {entry['seed']}"
-        source = "computed on the whole test set" if entry["accuracy"] is None else "given by the configuration"
+        weights = (
+            f"weights from {entry['weights']}"
+            if entry["weights"]
+            else f"random weights of seed {entry['seed']}"
+        )
+        source = (
+            "computed on the whole test set"
+            if entry["accuracy"] is None
+            else "given by the configuration"
+        )
         report = diagnose(
             model,
             _shaped(evaluation_batches(dataset, BATCH_SIZE, limit=1), shape, device),
@@ -54,11 +68,15 @@ def audit_model(
             bp_frozen_acc=entry["bp_frozen_accuracy"],
             frozen_baseline_name="frozen baseline",
             test_samples=len(dataset.test_labels),
-            stability_batches=_shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device),
+            stability_batches=_shaped(
+                stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device
+            ),
             description=Description(entry["blocks"], entry["reads"]),
         )
         if (accuracy := entry["accuracy"]) is None:  # last: a wrong description fails before
-            accuracy = accuracy_of(model, _shaped(evaluation_batches(dataset, BATCH_SIZE), shape, device))
+            accuracy = accuracy_of(
+                model, _shaped(evaluation_batches(dataset, BATCH_SIZE), shape, device)
+            )
         return replace(report, headline_acc=accuracy)
     except AuditError as error:
         no_kernel = "deterministic" in str(error)  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
@@ -70,7 +88,8 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     """Build the model with random weights of the entry's seed, or those of its safetensors file.
 
     Raises:
-        AuditError: the callable does not exist, fails or does not return a module, or the weights do not fit.
+        AuditError: the callable does not exist, fails or does not return a module, or the weights
+            do not fit.
     """
     call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
@@ -105,7 +124,9 @@ def load_weights(model: nn.Module, path: str) -> None:
     wrong = {
         "missing": sorted(own.keys() - found.keys()),
         "not the model's": sorted(found.keys() - own.keys()),
-        "of another shape": [f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped],
+        "of another shape": [
+            f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped
+        ],
     }
     if problems := [f"{kind}: {listed(names, SHOWN)}" for kind, names in wrong.items() if names]:
         raise AuditError(
@@ -117,13 +138,16 @@ def load_weights(model: nn.Module, path: str) -> None:
 def _shaped(
     batches: Iterable[tuple[Tensor, Tensor]], image_shape: Iterable[int] | None, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches on the model's device, their images in the shape ``(C, H, W)`` or, for None, as they are."""
+    """Yield batches on the model's device, their images in the shape ``(C, H, W)`` or, for None, as
+    they are.
+    """
     for images, labels in batches:
         yield fitted(images, tuple(image_shape or images.shape[1:])).to(device), labels.to(device)
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Reshape normalised images ``(B, C, H, W)``: repeat grey over channels, resize sides bilinearly.
+    """Reshape normalised images ``(B, C, H, W)``: repeat grey over channels, resize sides
+    bilinearly.
 
     Raises:
         AuditError: images of several channels, and another number of channels requested.

@@ -1,4 +1,6 @@
-"""A monitor of trainings: the audit's norms, gradients and checks after every epoch, with a warning or an early end."""
+"""A monitor of trainings: the audit's norms, gradients and checks after every epoch, with a warning
+or an early end.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
 from fa_audit.training.monitor import all_fire
 
-FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}  # the others need accuracies
+FOLLOWED = {
+    CHECKS[name].flag: name for name in ("scale", "reference", "stability")
+}  # the others need accuracies
 OF_STATES = ("hidden_norm", "grad_norm", "growth")
 HEALTHY = "docs/monitor.md has what healthy networks show."
 STATE = frozenset({"history", "epoch", "stopped", "warned"})  # the keys of `Monitor.state_dict`
@@ -41,12 +45,14 @@ class Monitor:
             if monitor.step():
                 break
 
-    Numbers are those of `diagnose`, and the model is left as it was found. A check that fires is a warning, once.
+    Numbers are those of `diagnose`, and the model is left as it was found. A check that fires is a
+    warning, once.
 
     Attributes:
-        history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``, ``hidden_norm``,
-            ``grad_norm``, ``growth`` (None for the last state); the same in every row of an epoch: ``loss``,
-            ``stability``, ``finite``, and whether ``D1``, ``D2`` and ``c`` fire (None: not evaluated).
+        history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``,
+            ``hidden_norm``, ``grad_norm``, ``growth`` (None for the last state); the same in every
+            row of an epoch: ``loss``, ``stability``, ``finite``, and whether ``D1``, ``D2`` and
+            ``c`` fire (None: not evaluated).
         report: the last one of `diagnose`.
         epoch: the last one that was audited.
         stopped: whether the training should have ended there.
@@ -68,33 +74,51 @@ class Monitor:
 
         Args:
             model, description, loss_fn, thresholds: as for `diagnose`.
-            eval_batches: the first 10 are copied: norms, gradients and loss come from the first, (c) from 8 or more.
-            stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: training should end after the first epoch at which all of these
-                fire, or at which a state, gradient or logit is not finite; without any it never should.
+            eval_batches: the first 10 are copied: norms, gradients and loss come from the first,
+                (c) from 8 or more.
+            stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: training should end after the first epoch at
+                which all of these fire, or at which a state, gradient or logit is not finite;
+                without any it never should.
             epoch: epochs that the model was trained for before.
-            log: called after every step, as ``log(metrics, epoch)`` with `metrics` and the epoch's number.
+            log: called after every step, as ``log(metrics, epoch)`` with `metrics` and the epoch's
+                number.
 
         Raises:
-            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are fewer than 8 batches;
-                `epoch` is not an integer >= 0, or `log` not a function.
+            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are
+                fewer than 8 batches; `epoch` is not an integer >= 0, or `log` not a function.
         """
-        self.stop_on = tuple(stop_on) if isinstance(stop_on, Iterable) and not isinstance(stop_on, str) else (stop_on,)
+        self.stop_on = (
+            tuple(stop_on)
+            if isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
+            else (stop_on,)
+        )
         if strange := [name for name in self.stop_on if name not in FOLLOWED]:
             raise unknown("check", strange[0], FOLLOWED, where="stop_on")
         if not is_count(epoch) or epoch < 0:
             raise AuditError(f"epoch: found {shortened(epoch)}; expected an integer >= 0.")
         if log is not None and not callable(log):
-            raise AuditError(f"log: found {shortened(log)}; expected a function of a mapping and an epoch.")
+            raise AuditError(
+                f"log: found {shortened(log)}; expected a function of a mapping and an epoch."
+            )
         check_model(model, description)
         with as_found(model):  # a DataLoader draws from the global stream
-            batches = [_copied(batch) for batch in islice(listed_batches("eval_batches", eval_batches), BATCHES)]
-        self._given: dict[str, Any] = {"model": model, "eval_batches": batches, "headline_acc": None}
+            batches = [
+                _copied(batch)
+                for batch in islice(listed_batches("eval_batches", eval_batches), BATCHES)
+            ]
+        self._given: dict[str, Any] = {
+            "model": model,
+            "eval_batches": batches,
+            "headline_acc": None,
+        }
         self._given |= {"description": description, "loss_fn": loss_fn, "thresholds": thresholds}
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped, self._warned, self._log = int(epoch), False, set[str](), log
         self._look()
         if "c" in self.stop_on and (found := self.report.evidence.batches) < FEWEST:
-            raise AuditError(f"stop_on: found 'c' with {found} batches; expected {FEWEST} or more of similar size.")
+            raise AuditError(
+                f"stop_on: found 'c' with {found} batches; expected {FEWEST} or more of similar size."
+            )
         for warning in self.report.warnings:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 
@@ -113,41 +137,64 @@ class Monitor:
         return self.stopped
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training needs, in types that JSON and ``torch.load(weights_only=True)`` know."""
-        kept = {"history": self.history, "epoch": self.epoch, "stopped": self.stopped, "warned": sorted(self._warned)}
+        """Return what a resumed training needs, in types that JSON and
+        ``torch.load(weights_only=True)`` know.
+        """
+        kept = {
+            "history": self.history,
+            "epoch": self.epoch,
+            "stopped": self.stopped,
+            "warned": sorted(self._warned),
+        }
         return copy.deepcopy(kept)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: with its history and epoch, and without the warnings that were given before.
+        """Go on from a `state_dict`: with its history and epoch, and without the warnings that were
+        given before.
 
         Raises:
             AuditError: it is not a state of a monitor, or of a model with other states.
         """
         if not isinstance(state, Mapping) or state.keys() != STATE or not is_count(state["epoch"]):
-            raise AuditError(f"state: found {shortened(state)}; expected what Monitor.state_dict() returns.")
+            raise AuditError(
+                f"state: found {shortened(state)}; expected what Monitor.state_dict() returns."
+            )
         found = {row["layer"] for row in state["history"]}
         if found != (own := {layer.layer for layer in self.report.evidence.layers}):
-            raise AuditError(f"state: found a history of {len(found)} states; expected {len(own)}, as this model has.")
+            raise AuditError(
+                f"state: found a history of {len(found)} states; expected {len(own)}, as this model has."
+            )
         kept = copy.deepcopy(dict(state))
         self.history, self.epoch, self.stopped = kept["history"], kept["epoch"], kept["stopped"]
         self._warned = set(kept["warned"])
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the last epoch for a logger: ``fa_audit/grad_norm_4``, ``fa_audit/loss``, ``fa_audit/D2`` and so on.
+        """Return the last epoch for a logger: ``fa_audit/grad_norm_4``, ``fa_audit/loss``,
+        ``fa_audit/D2`` and so on.
 
         Outcomes of checks are 0 or 1; what was not measured is left out.
         """
         rows = [row for row in self.history if row["epoch"] == self.epoch]
         values = {f"{name}_{row['layer']}": row[name] for name in OF_STATES for row in rows}
-        values |= {name: value for name, value in rows[0].items() if name not in ("epoch", "layer", *OF_STATES)}
-        return {f"fa_audit/{name}": float(value) for name, value in values.items() if value is not None}
+        values |= {
+            name: value
+            for name, value in rows[0].items()
+            if name not in ("epoch", "layer", *OF_STATES)
+        }
+        return {
+            f"fa_audit/{name}": float(value) for name, value in values.items() if value is not None
+        }
 
     def _look(self) -> dict[str, Any]:
         """Audit the model, append its rows, and return the last one."""
         self.report: DiagnosticReport = diagnose(**self._given)
         evidence = self.report.evidence
-        of_epoch = {"loss": evidence.loss, "stability": evidence.stability.value, "finite": evidence.finite}
+        of_epoch = {
+            "loss": evidence.loss,
+            "stability": evidence.stability.value,
+            "finite": evidence.finite,
+        }
         of_epoch |= {flag: self.report.checks[name].fires for flag, name in FOLLOWED.items()}
         for state in evidence.layers:
             norms = {name: getattr(state, name) for name in OF_STATES}
@@ -162,7 +209,10 @@ class Monitor:
             kind, found = CHECKS[name], self.report.checks[name]
             if found.fires:
                 where = f"{found.value:.3g}, {kind.side} its limit of {found.threshold:.3g}"
-                yield name, f"{kind.label} fires: {kind.quantity} is {where}. {kind.remedy(found.note)}"
+                yield (
+                    name,
+                    f"{kind.label} fires: {kind.quantity} is {where}. {kind.remedy(found.note)}",
+                )
         if self.stopped:
             yield "end", f"training ends here (stop_on={self.stop_on})."
 

@@ -17,14 +17,17 @@ NAMES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_t
 
 
 def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset) -> Diagnostics:
-    """Add what is measured of every state on the first 256 and 1,024 test images, where there are as many.
+    """Add what is measured of every state on the first 256 and 1,024 test images, where there are
+    as many.
 
     The gradient is of the mean loss of these images.
     """
     layers = list(evidence.layers)
     for count in (count for count in SAMPLES if count <= len(dataset.test_labels)):
         with untouched(network):
-            found = _states(reference(network, *evaluation_batches(dataset, count, limit=1)[0]), network.skip)
+            found = _states(
+                reference(network, *evaluation_batches(dataset, count, limit=1)[0]), network.skip
+            )
         for index, layer in enumerate(layers):
             named = {f"{name}_{count}": value for name, value in found[index].items()}
             if index in evidence.missing:
@@ -34,12 +37,22 @@ def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset)
 
 
 def _states(truth: Reference, skip: str) -> list[dict[str, float | None]]:
-    """Return norms, the residual's relative norm and the distance from the embedding's output of every state."""
+    """Return norms, the residual's relative norm and the distance from the embedding's output of
+    every state.
+    """
     rows = []
     for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
         ratio = None
         if after is not None and after.shape == h.shape:
             ratio = median_ratio(after if skip == "none" else after - h, h).value
-        rows.append(dict(zip(NAMES, (median_norm(h), median_norm(g), ratio, moved.value, angle.value), strict=True)))
+        rows.append(
+            dict(
+                zip(
+                    NAMES,
+                    (median_norm(h), median_norm(g), ratio, moved.value, angle.value),
+                    strict=True,
+                )
+            )
+        )
     return rows

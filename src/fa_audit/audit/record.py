@@ -1,6 +1,8 @@
-"""The record of an audit: written as JSON, read again, and as rows of the tidy tables. Imports no torch.
+"""The record of an audit: written as JSON, read again, and as rows of the tidy tables. Imports no
+torch.
 
-Readers take the evidence from it and derive checks and verdicts; a digest over its entries finds damage.
+Readers take the evidence from it and derive checks and verdicts; a digest over its entries finds
+damage.
 """
 
 from __future__ import annotations
@@ -47,23 +49,30 @@ Count = Annotated[int, Field(ge=0, le=2**63, description="an integer >= 0")]
 Epoch = Annotated[Count | None, Field(description="an integer >= 0, or null")]
 Finite = Annotated[float, Field(description="a finite number")]
 Number = Annotated[
-    float | Literal["nan", "inf", "-inf"] | None, Field(description="a number, null, 'nan', 'inf' or '-inf'")
+    float | Literal["nan", "inf", "-inf"] | None,
+    Field(description="a number, null, 'nan', 'inf' or '-inf'"),
 ]
-Fraction = Annotated[Annotated[float, Field(ge=0, le=1)] | None, Field(description="a fraction 0..1, or null")]
+Fraction = Annotated[
+    Annotated[float, Field(ge=0, le=1)] | None, Field(description="a fraction 0..1, or null")
+]
 Cosine = Annotated[
     Annotated[float, Field(ge=-1 - ROUNDING, le=1 + ROUNDING)] | None,
     Field(description="a number from -1 to 1, or null"),
 ]
 Norm = Annotated[float | Literal["nan", "inf"], Field(description="a number, 'nan' or 'inf'")]
 Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
-Hits = Annotated[list[Count], Field(min_length=2, max_length=2, description="two integers >= 0, or null")]
+Hits = Annotated[
+    list[Count], Field(min_length=2, max_length=2, description="two integers >= 0, or null")
+]
 Ends = Annotated[Pair | None, Field(description="a list of two numbers, or null")]
 
 
 class Measured(Tolerant):
     """a measured value: a mapping with value, n and n_valid, and a reason where the value is null"""
 
-    value: float | Literal["inf", "-inf"] | None = Field(description="a number, null, 'inf' or '-inf'")
+    value: float | Literal["inf", "-inf"] | None = Field(
+        description="a number, null, 'inf' or '-inf'"
+    )
     n: Count
     n_valid: Count
     reason: Text = ""
@@ -78,7 +87,9 @@ class Measured(Tolerant):
 
 
 class MeasuredCosine(Measured):
-    """a measured cosine or correlation: a mapping with value, n and n_valid, and a reason where the value is null"""
+    """a measured cosine or correlation: a mapping with value, n and n_valid, and a reason where the
+    value is null
+    """
 
     value: Cosine
 
@@ -89,7 +100,11 @@ def _in_order(ends: list[float]) -> list[float]:
     return ends
 
 
-Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, max_length=2), AfterValidator(_in_order)]
+Interval = Annotated[
+    list[float | Literal["inf", "-inf"]],
+    Field(min_length=2, max_length=2),
+    AfterValidator(_in_order),
+]
 
 
 class Check(Tolerant):
@@ -119,8 +134,12 @@ class State(Tolerant):
 COSINES = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp")  # and correlations
 FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
 OF_BLOCKS: dict[str, Any] = {
-    **dict.fromkeys((*COSINES, *at_both_sides("rho_random", "fresh_b_cosine")), (MeasuredCosine, ...)),
-    **dict.fromkeys((*at_both_sides("nudging"), "bridge_residual", "feature_drift"), (Measured, ...)),
+    **dict.fromkeys(
+        (*COSINES, *at_both_sides("rho_random", "fresh_b_cosine")), (MeasuredCosine, ...)
+    ),
+    **dict.fromkeys(
+        (*at_both_sides("nudging"), "bridge_residual", "feature_drift"), (Measured, ...)
+    ),
     **dict.fromkeys(FLOAT32, (MeasuredCosine, None)),
     **dict.fromkeys(("credit_norm", "residual_ratio", "scale"), (Measured, None)),
 }
@@ -129,7 +148,9 @@ OF_DEEP: dict[str, Any] = {
     **dict.fromkeys(at_both_sides("nudging"), (Measured, None)),
 }
 Credit = create_model("Credit", __base__=Tolerant, __doc__="the credit of one block", **OF_BLOCKS)
-Deep = create_model("Deep", __base__=Tolerant, __doc__="the credits of the blocks l >= 1", **OF_DEEP)
+Deep = create_model(
+    "Deep", __base__=Tolerant, __doc__="the credits of the blocks l >= 1", **OF_DEEP
+)
 
 
 class Stability(MeasuredCosine):
@@ -178,7 +199,9 @@ Limits = create_model("Limits", __base__=Tolerant, __doc__="the limits of the ch
 
 
 class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
-    """Everything in an audit that reports, tables and figures read; what has a default may be absent."""
+    """Everything in an audit that reports, tables and figures read; what has a default may be
+    absent.
+    """
 
     method: Text
     warnings: list[Text] = Field([], description="a list of texts")
@@ -218,10 +241,17 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     provenance: Provenance = MAY_LACK
 
 
-PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
+PRECISION = (
+    "float32_error",
+    "float32_cosine",
+)  # of a state; measured values, which can be absent with a reason
 CREDITS, DEEP = tuple(OF_BLOCKS), tuple(OF_DEEP)
-DEEP_CREDIT = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")  # in the tidy table of runs
-NULLS = [(side, *of) for side in ("", AT_INPUT) for of in (("mean", "value"), ("std", "std"))]  # likewise
+DEEP_CREDIT = at_both_sides(
+    "cosine", "clamped_cosine", "rho", "rho_bp", "nudging"
+)  # in the tidy table of runs
+NULLS = [
+    (side, *of) for side in ("", AT_INPUT) for of in (("mean", "value"), ("std", "std"))
+]  # likewise
 
 
 def number(value: float | str | None) -> float | None:
@@ -233,7 +263,9 @@ def number(value: float | str | None) -> float | None:
 
 
 def record_of(report: AuditResult) -> dict[str, Any]:
-    """Return a report as JSON types, signed; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
+    """Return a report as JSON types, signed; NaN and infinities become the strings 'nan', 'inf',
+    '-inf'.
+    """
     facts: dict[str, Any] = as_json(
         {
             "method": report.method_name,
@@ -249,7 +281,10 @@ def record_of(report: AuditResult) -> dict[str, Any]:
             "credit": [_entries(block) for block in report.credit],
             "deep": _entries(report.deep),
             "feature_drift": _entries(report.feature_drift),
-            "stability": {"layer": report.stability_layer, "samples": report.evidence.stability_samples}
+            "stability": {
+                "layer": report.stability_layer,
+                "samples": report.evidence.stability_samples,
+            }
             | report.evidence.stability.to_dict(),
             "samples": report.evidence.samples,
             "batches": report.evidence.batches,
@@ -268,12 +303,16 @@ def _entries(measured: Mapping[str, Value]) -> dict[str, Any]:
     return {name: entry.to_dict() for name, entry in measured.items()}
 
 
-def full_record(report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+def full_record(
+    report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the record with the key of its run or model, and further facts about it."""
     return signed(dict(key) | record_of(report) | dict(about))
 
 
-def write_audit(path: str | Path, report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+def write_audit(
+    path: str | Path, report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]
+) -> None:
     """Write the `full_record`."""
     write_json(path, full_record(report, key, about))
 
@@ -282,11 +321,12 @@ def write_audit(path: str | Path, report: AuditResult, key: Mapping[str, Any], a
 
 
 def read_audit(path: str | Path) -> dict[str, Any]:
-    """Read one audit; every entry that a report uses is checked, and outcomes follow from the evidence alone.
+    """Read one audit; every entry that a report uses is checked, and outcomes follow from the
+    evidence alone.
 
     Raises:
-        AuditError: the file cannot be read, is not JSON, or is not an audit: the message names the first problem; or
-            its content is not what was written.
+        AuditError: the file cannot be read, is not JSON, or is not an audit: the message names the
+            first problem; or its content is not what was written.
     """
     audit: dict[str, Any] = read_json(path, AUDIT)
     for problem in problems_of(AuditFile, audit):
@@ -295,7 +335,9 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     try:
         return audit | outcomes_of(audit)
     except FOREIGN as error:
-        raise AuditError(f"{path}: no check follows from its evidence ({first_line(error)}); make it again.") from error
+        raise AuditError(
+            f"{path}: no check follows from its evidence ({first_line(error)}); make it again."
+        ) from error
 
 
 def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,10 +347,14 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
     """
     around = {name: audit["checks"].get(name, {}).get("interval") for name in CHECKS}
     growth, gradient, stability = (
-        around[name] and tuple(map(float, around[name])) for name in ("scale", "reference", "stability")
+        around[name] and tuple(map(float, around[name]))
+        for name in ("scale", "reference", "stability")
     )
     numbers = ("growth", "grad_norm", "scale_free")
-    layers = [SimpleNamespace(layer=h["layer"], **{name: number(h[name]) for name in numbers}) for h in audit["layers"]]
+    layers = [
+        SimpleNamespace(layer=h["layer"], **{name: number(h[name]) for name in numbers})
+        for h in audit["layers"]
+    ]
     frequencies = audit.get("frequencies")
     if frequencies:
         refitted = SimpleNamespace(**{"reason": ""} | frequencies["refitted"])
@@ -323,7 +369,9 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
         at_logits=number(audit.get("at_logits")),
         **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
     )
-    baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})
+    baselines = Baselines(
+        **{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)}
+    )
     limits = DiagnosticThresholds.of(audit["thresholds"])
     checks = check(Given(evidence, audit["headline_acc"], baselines, limits, audit.get("hits")))
     found: dict[str, Any] = as_json(outcomes(checks, baselines.own_name))
@@ -334,18 +382,26 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the columns of the checks in the tidy table of runs, beside their values, from an audit's JSON.
+    """Return the columns of the checks in the tidy table of runs, beside their values, from an
+    audit's JSON.
 
-    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
-    not evaluated, or has no interval.
+    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``;
+    None where a check was not evaluated, or has no interval.
     """
     columns: dict[str, Any] = {}
     for name, kind in CHECKS.items():
         found = checks[name]
         value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
         far = None if value is None else distance(kind.limit, value, found["threshold"])
-        columns |= {f"{name}_fires": found["fires"], f"{name}_distance": far, f"{name}_interval_low": low}
-        columns |= {f"{name}_interval_high": high, f"{name}_borderline": found.get("borderline", False)}
+        columns |= {
+            f"{name}_fires": found["fires"],
+            f"{name}_distance": far,
+            f"{name}_interval_low": low,
+        }
+        columns |= {
+            f"{name}_interval_high": high,
+            f"{name}_borderline": found.get("borderline", False),
+        }
     return columns
 
 
@@ -355,14 +411,23 @@ def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     checks = audit["checks"]
     columns = outcome_columns(checks)
     judged = verdicts_of(columns | {"finite": audit["finite"]})
-    fair = {} if audit["stopped_after"] else audit["baseline_runs"]  # baselines of a stopped run had a larger budget
+    fair = (
+        {} if audit["stopped_after"] else audit["baseline_runs"]
+    )  # baselines of a stopped run had a larger budget
     baselines = {role: run["accuracy"] for role, run in fair.items()}
-    values = {kind.column: number(checks[name]["value"]) for name, kind in CHECKS.items() if kind.unit != "points"}
+    values = {
+        kind.column: number(checks[name]["value"])
+        for name, kind in CHECKS.items()
+        if kind.unit != "points"
+    }
     row = {
         **{key: audit[key] for key in RunKey._fields},
         **{key: spec[key] for key in ("method", "dataset", "architecture")},
         **{key: spec["architecture_options"].get(key) for key in ("width", "depth")},
-        **{key: spec[key] for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")},
+        **{
+            key: spec[key]
+            for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")
+        },
         **{key: (DEPARTURES | spec)[key] for key in ("lr", *OWN_OPTIONS)},
         "accuracy": audit["headline_acc"],
         "validation_acc": audit.get("validation_acc"),
@@ -377,8 +442,13 @@ def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{f"identity_{name}": last.get(of, {}).get("value") for name, of in IDENTITY.items()},
         f"mean_clamped_cosine{AT_INPUT}": _mean(audit["credit"], f"clamped_cosine{AT_INPUT}"),
         **{f"deep_{name}": audit["deep"][name]["value"] for name in DEEP_CREDIT},
-        **{f"fresh_b_{column}{side}": audit["deep"][f"fresh_b_null{side}"][of] for side, column, of in NULLS},
-        **{f"deep_{name}": _mean(audit["credit"][1:], name) for name in at_both_sides("rho_random")},
+        **{
+            f"fresh_b_{column}{side}": audit["deep"][f"fresh_b_null{side}"][of]
+            for side, column, of in NULLS
+        },
+        **{
+            f"deep_{name}": _mean(audit["credit"][1:], name) for name in at_both_sides("rho_random")
+        },
         **{rule: judged[rule] for rule in RULES},
         "baseline": audit["verdict"]["baseline"],
         **columns,
@@ -388,7 +458,10 @@ def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
         **{key: audit[key] for key in ("stopped_after", "digest")},
-        **{key: json.dumps(audit[key], sort_keys=True, separators=(",", ":")) for key in ("spec", "thresholds")},
+        **{
+            key: json.dumps(audit[key], sort_keys=True, separators=(",", ":"))
+            for key in ("spec", "thresholds")
+        },
     }
     return row | {column: value for column, value in values.items() if column not in row}
 
@@ -400,20 +473,30 @@ def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def layer_rows(audit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the tidy table of layers: of every state, with the credit of the block that reads it."""
+    """Yield the rows of the tidy table of layers: of every state, with the credit of the block that
+    reads it.
+    """
     for layer, credit in zip(audit["layers"], chain(audit["credit"], repeat({}))):
         own = {name: value for name, value in layer.items() if name != "more_samples"}
         plain = {name: value for name, value in own.items() if not isinstance(value, dict)}
-        measured = {name: value for name, value in (own | credit).items() if isinstance(value, dict)}
+        measured = {
+            name: value for name, value in (own | credit).items() if isinstance(value, dict)
+        }
         more = layer.get("more_samples", {})
         yield {key: audit[key] for key in RunKey._fields} | plain | _flat(measured) | more
 
 
 def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return measured quantities as columns: value, valid samples, spread of draws, and why a value is absent."""
+    """Return measured quantities as columns: value, valid samples, spread of draws, and why a value
+    is absent.
+    """
     columns: dict[str, Any] = {}
     for name, entry in measured.items():
-        columns |= {name: entry["value"], f"{name}_n_valid": entry["n_valid"], f"{name}_reason": entry.get("reason")}
+        columns |= {
+            name: entry["value"],
+            f"{name}_n_valid": entry["n_valid"],
+            f"{name}_reason": entry.get("reason"),
+        }
         if "std" in entry:
             columns[f"{name}_std"] = entry["std"]
     return columns

@@ -37,7 +37,10 @@ CREDIT_LEGEND = (
     " output. cosine: of both. rho: correlation of the changes of the loss that the credit predicts with the true ones,"
     " best 1. nudging: change of the loss after a small step against the credit; negative where the credit helps."
 )
-ABSENT, MARK = "-", "*"  # in place of a number; behind a cosine with a gradient below the limit of D2
+ABSENT, MARK = (
+    "-",
+    "*",
+)  # in place of a number; behind a cosine with a gradient below the limit of D2
 SETTLE = "Settle the warnings first: they may make these sentences wrong."
 BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limit of D2."
 
@@ -45,7 +48,9 @@ BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limi
 def document(report: AuditResult) -> Document:
     """Return the report of one network, the most important first."""
     return Document(
-        f"Audit of {report.method_name}", tuple(_sections(report)), f"{report.checks.quoted}.{_where(report)}"
+        f"Audit of {report.method_name}",
+        tuple(_sections(report)),
+        f"{report.checks.quoted}.{_where(report)}",
     )
 
 
@@ -74,8 +79,12 @@ def _sections(report: AuditResult) -> Iterator[Section]:
     yield Section("Evidence at every state", tables={"states": _layers(report)}, text=explained)
     if report.credit:
         credits = _credits(report)
-        marked = BELOW_FLOOR if any(MARK in str(cell) for row in credits.rows for cell in row) else ""
-        yield Section("Credits at every block", tables={"credits": credits}, text=CREDIT_LEGEND + marked)
+        marked = (
+            BELOW_FLOOR if any(MARK in str(cell) for row in credits.rows for cell in row) else ""
+        )
+        yield Section(
+            "Credits at every block", tables={"credits": credits}, text=CREDIT_LEGEND + marked
+        )
     if report.notes:
         yield Section("Notes", text=report.notes)
 
@@ -88,10 +97,14 @@ def _facts(report: AuditResult) -> Iterator[Entry]:
     if baselines.bp is not None:
         yield Entry("bp+frozen", percent(baselines.bp))
     for name, rule in (("three-check verdict", THREE), ("four-check verdict", FOUR)):
-        yield Entry(name, report.checks.verdict(rule) + " (borderline)" * report.checks.is_borderline(rule))
+        yield Entry(
+            name, report.checks.verdict(rule) + " (borderline)" * report.checks.is_borderline(rule)
+        )
     yield Entry("flags", ", ".join(report.flags) or "none")
     if report.first_flags:
-        epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in report.first_flags.values()]
+        epochs = [
+            "never" if epoch is None else f"epoch {epoch}" for epoch in report.first_flags.values()
+        ]
         yield Entry("first fired", "D1 {}, D2 {}".format(*epochs))
 
 
@@ -99,9 +112,14 @@ def _checks(report: AuditResult) -> Table:
     rows = []
     for name, kind in CHECKS.items():
         found = report.checks[name]
-        outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[found.fires] + ", borderline" * found.borderline
+        outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[
+            found.fires
+        ] + ", borderline" * found.borderline
         ends = found.interval or (None, None)
-        numbers = [_number(None if number is None else kind.scale * number) for number in (found.value, *ends)]
+        numbers = [
+            _number(None if number is None else kind.scale * number)
+            for number in (found.value, *ends)
+        ]
         limit = f"{kind.sign} {kind.scale * found.threshold:g}{' points' * (kind.unit == 'points')}"
         rows.append((kind.label, outcome, *numbers, limit))
     return Table("", ("check", "outcome", "value", "95 % from", "to", "fires"), tuple(rows))
@@ -118,10 +136,17 @@ def _checks_legend(report: AuditResult) -> str:
 
 def _layers(report: AuditResult) -> Table:
     rows = [
-        (str(h.layer), *map(_number, (h.hidden_norm, h.growth, h.grad_norm, h.scale_free, h.float32_error.value)))
+        (
+            str(h.layer),
+            *map(
+                _number, (h.hidden_norm, h.growth, h.grad_norm, h.scale_free, h.float32_error.value)
+            ),
+        )
         for h in report.evidence.layers
     ]
-    return Table("", ("layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"), tuple(rows))
+    return Table(
+        "", ("layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"), tuple(rows)
+    )
 
 
 def _credits(report: AuditResult) -> Table:

@@ -16,7 +16,9 @@ class DiagnosticReport(AuditResult):
     """The result of an audit; `str()` is its text, and a notebook shows it as HTML."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
+        """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf',
+        '-inf'.
+        """
         return record_of(self)
 
     def __str__(self) -> str:

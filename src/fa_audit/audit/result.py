@@ -20,17 +20,21 @@ class AuditResult:
     Attributes:
         method_name: the name of the audited method or network.
         evidence: everything measured.
-        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
-        baselines: accuracies of the frozen networks of the same architecture, data, budget and seed.
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
+            unknown.
+        baselines: accuracies of the frozen networks of the same architecture, data, budget and
+            seed.
         thresholds: limits of the checks.
-        hits: samples of the batches that are classified correctly, and all samples; None if unknown.
+        hits: samples of the batches that are classified correctly, and all samples; None if
+            unknown.
         notes: the author's remarks.
         credit: per block, the credit metrics; empty where only a network was audited.
         deep: the same over the blocks l >= 1.
         feature_drift: relative change of every parameter since initialisation, by name.
-        first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
-            where the training was not followed.
-        batch_norm_twice: norms with statistics that are updated twice a step (`fa_audit.audit.batch_norm`).
+        first_flags: the first epoch at which the scale and the reference check fired, None where
+            they never did; empty where the training was not followed.
+        batch_norm_twice: norms with statistics that are updated twice a step
+            (`fa_audit.audit.batch_norm`).
         warnings: sentences that keep a reader from being misled by the numbers.
         about: how the audit was made: versions, device, precision, model, description, date.
     """
@@ -78,7 +82,9 @@ class AuditResult:
     @cached_property
     def checks(self) -> Checks:
         """Evaluate every check: value, threshold and outcome."""
-        return check(Given(self.evidence, self.headline_acc, self.baselines, self.thresholds, self.hits))
+        return check(
+            Given(self.evidence, self.headline_acc, self.baselines, self.thresholds, self.hits)
+        )
 
     @property
     def verdict(self) -> str:

@@ -38,14 +38,15 @@ def audit(
 
     Args:
         learner: network and method, as loaded from a checkpoint.
-        dataset: on the learner's device; the caller, as `fa_audit.audit.run_inputs.read_run` does, checks that it and
-            the trajectory are those of the training.
+        dataset: on the learner's device; the caller, as `fa_audit.audit.run_inputs.read_run` does,
+            checks that it and the trajectory are those of the training.
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
-        trajectory: the history of the training, from which the epochs of the first flags come; empty if unknown.
-        stopped_after: the epoch after which the monitor ended the training. Baselines then had a larger budget and
-            are left out, so that depth utility is not evaluated.
+        trajectory: the history of the training, from which the epochs of the first flags come;
+            empty if unknown.
+        stopped_after: the epoch after which the monitor ended the training. Baselines then had a
+            larger budget and are left out, so that depth utility is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
@@ -65,7 +66,10 @@ def audit(
         stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
     measured = measure_credits(learner, *batches[0]).without(report.evidence.missing)
-    limits = report.checks.scale.threshold, report.checks.reference.threshold  # the latter of this batch size
+    limits = (
+        report.checks.scale.threshold,
+        report.checks.reference.threshold,
+    )  # the latter of this batch size
     flags = first_flags(trajectory, *limits) if trajectory else {}
     return replace(
         report,
@@ -75,7 +79,9 @@ def audit(
         feature_drift=measured.drift,
         first_flags=flags,
         about={},  # its file records more, and the same run gives the same bytes
-        batch_norm_twice=batch_norm_twice(learner, dataset, stopped_after or learner.spec.last_epoch),
+        batch_norm_twice=batch_norm_twice(
+            learner, dataset, stopped_after or learner.spec.last_epoch
+        ),
     )
 
 
@@ -95,7 +101,8 @@ def audit_files(
         thresholds, name: as in `audit`.
 
     Returns:
-        The report, and as JSON types what else is known of the run; an entry that the sidecar lacks is None.
+        The report, and as JSON types what else is known of the run; an entry that the sidecar lacks
+        is None.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.

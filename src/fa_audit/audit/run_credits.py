@@ -45,7 +45,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
-    """Compute every credit metric of a run on one batch; the learner is left unchanged, and results are reproducible.
+    """Compute every credit metric of a run on one batch; the learner is left unchanged, and results
+    are reproducible.
 
     Args:
         x: the batch, on the learner's device.
@@ -67,24 +68,29 @@ def _double(module: M) -> M:
     return copy.deepcopy(module).double()
 
 
-def credits_as_trained(learner: Learner, x: Tensor, labels: Tensor) -> tuple[tuple[Block, ...], list[Block]]:
+def credits_as_trained(
+    learner: Learner, x: Tensor, labels: Tensor
+) -> tuple[tuple[Block, ...], list[Block]]:
     """Compare every block's credit with backpropagation's gradient, in the network's own precision.
 
     Returns:
-        for every block its `alignment`; ``rho`` and its ceiling at the block's input, as published numbers have them.
-        There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
-        gradient does not predict the change of the loss.
+        for every block its `alignment`; ``rho`` and its ceiling at the block's input, as published
+        numbers have them. There a step of 1e-3 changes a state of norm 1e4 by little more than its
+        rounding error, so that even the true gradient does not predict the change of the loss.
     """
     network = learner.network
     with untouched(network):
         g, credits = reference(network, x, labels).gradients, block_credits(learner, x, labels)
         states = [h.detach() for h in trace(network, x, local=True).states]
         return alignment(credits, g), [
-            _rho_at_input(learner, layer, states[layer], labels, a, g[layer]) for layer, a in enumerate(credits)
+            _rho_at_input(learner, layer, states[layer], labels, a, g[layer])
+            for layer, a in enumerate(credits)
         ]
 
 
-def _rho_at_input(learner: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor) -> Block:
+def _rho_at_input(
+    learner: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor
+) -> Block:
     if credit.shape != gradient.shape:
         return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
     directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
@@ -93,7 +99,9 @@ def _rho_at_input(learner: Learner, layer: int, h: Tensor, labels: Tensor, credi
     return {name: perturbation_correlation(vector, directions, changes) for name, vector in pair}
 
 
-def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[Block], Fresh]:
+def _in_double(
+    twin: Learner, x: Tensor, labels: Tensor, network: Network
+) -> tuple[list[Block], Fresh]:
     """Compute per block the metrics in float64, and the cosines under fresh feedback.
 
     Args:
@@ -108,12 +116,16 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
     except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
         none, blocks = Draws(None, len(labels), 0, reason), network.depth
-        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[dict.fromkeys(at_both_sides("cosine"), none)] * blocks]
+        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [
+            [dict.fromkeys(at_both_sides("cosine"), none)] * blocks
+        ]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
     worth = against_the_loss(twin.network, twin.spec.seed, states, labels, credits, gradients)
     for layer, block in enumerate(worth):
-        ratio = median_ratio(*(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer])))
+        ratio = median_ratio(
+            *(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer]))
+        )
         block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
         block |= nulls_of_block(fresh, layer, _no_null(twin))
     return worth, fresh
@@ -122,7 +134,9 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
 def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
     """Average over samples, per block, how far the method's auxiliary net is from its target."""
     network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
-    residuals = twin.method.bridge_residual(network, trace(network, x, local=True), labels, twin.state, randomness)
+    residuals = twin.method.bridge_residual(
+        network, trace(network, x, local=True), labels, twin.state, randomness
+    )
     if residuals is None:
         return (Measured(None, len(labels), 0, "the method has no auxiliary net"),) * network.depth
     return tuple(mean_of(r, r.isfinite(), "no sample with a finite residual") for r in residuals)
@@ -148,19 +162,28 @@ def fresh_feedback_cosines(
 
 def _no_null(learner: Learner) -> str:
     """Explain why no draw of the feedback has a value."""
-    return "no draw has a value" if learner.method.random_feedback else "the method has no random feedback"
+    return (
+        "no draw has a value"
+        if learner.method.random_feedback
+        else "the method has no random feedback"
+    )
 
 
 def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:
-    """Measure how far the network has moved since its initialisation: by parameter, and by block as a whole.
+    """Measure how far the network has moved since its initialisation: by parameter, and by block as
+    a whole.
 
     The initialisation is built again from the specification, bit by bit.
     """
-    untrained = build(learner.spec, learner.image_shape, learner.network.classes, learner.method).network
+    untrained = build(
+        learner.spec, learner.image_shape, learner.network.classes, learner.method
+    ).network
     before, after = (dict(network.named_parameters()) for network in (untrained, learner.network))
     by_name = {name: drift(before[name], parameter) for name, parameter in after.items()}
     pairs = zip(untrained.blocks, learner.network.blocks, strict=True)
-    return by_name, tuple(drift(_flat(one.parameters()), _flat(other.parameters())) for one, other in pairs)
+    return by_name, tuple(
+        drift(_flat(one.parameters()), _flat(other.parameters())) for one, other in pairs
+    )
 
 
 def _flat(parameters: Iterable[Tensor]) -> Tensor:
@@ -168,7 +191,9 @@ def _flat(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def drift(before: Tensor, after: Tensor) -> Measured:
-    """Compute ``||W - W_0||_F / ||W_0||_F`` of two tensors in float64; `n` and `n_valid` count their entries."""
+    """Compute ``||W - W_0||_F / ||W_0||_F`` of two tensors in float64; `n` and `n_valid` count
+    their entries.
+    """
     before, after = (tensor.detach().cpu().double().flatten() for tensor in (before, after))
     finite = before.isfinite() & after.isfinite()
     n, n_valid = len(finite), int(finite.sum())

@@ -1,4 +1,6 @@
-"""The inputs of a trained run's audit, read and known to belong together before anything is measured."""
+"""The inputs of a trained run's audit, read and known to belong together before anything is
+measured.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from fa_audit.networks.trace import accuracy_of
 from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row
-from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
+from fa_audit.training.sidecar import (
+    HINT,
+    check_baseline,
+    check_run,
+    check_spec,
+    read_baseline,
+    read_sidecar,
+)
 from fa_audit.training.trajectory import check_history, read_trajectory
 
 ROUNDING = 0.005  # of an accuracy, on another device than that of the training
@@ -42,12 +51,13 @@ def read_run(
         sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
         baselines: files of the known baselines, by their roles.
         spec: of the run that is expected; default the checkpoint's.
-        method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
-            what is imported.
+        method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint
+            does not decide what is imported.
 
     Returns:
-        The learner and the data set, on the device; the sidecar's facts, empty without one; each baseline's sidecar by
-        its role ``own``, ``bp`` or ``shallow``; the training's history, empty if unknown.
+        The learner and the data set, on the device; the sidecar's facts, empty without one; each
+        baseline's sidecar by its role ``own``, ``bp`` or ``shallow``; the training's history, empty
+        if unknown.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.
@@ -60,7 +70,9 @@ def read_run(
     compared = _compared(baselines, expected, own_baseline)
     history = read_trajectory(trajectory) if trajectory else ()
     if history:
-        check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
+        check_history(
+            history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory)
+        )
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
     _check_dataset(learner, dataset)
     if sidecar:
@@ -69,34 +81,51 @@ def read_run(
 
 
 def _facts(
-    sidecar: str | Path | None, trajectory: str | Path | None, checkpoint: str | Path, expected: RunSpec, hint: str
+    sidecar: str | Path | None,
+    trajectory: str | Path | None,
+    checkpoint: str | Path,
+    expected: RunSpec,
+    hint: str,
 ) -> dict[str, Any]:
-    """Read a sidecar and check that it belongs to the files beside it; without one, nothing is known."""
+    """Read a sidecar and check that it belongs to the files beside it; without one, nothing is
+    known.
+    """
     if not sidecar:
         return {}
     facts = read_sidecar(sidecar)
     check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
-    check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    check_run(
+        facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {})
+    )
     return facts
 
 
-def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
+def _compared(
+    baselines: Mapping[str, str | Path], expected: RunSpec, hint: str
+) -> dict[str, dict[str, Any]]:
     """Read baselines and check that they are those of a run, and agree with their trajectories."""
     names = baseline_names(expected)
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():
         baseline, beside = compared[role], Path(path).with_suffix(".csv")
         check_baseline(baseline, names[role], expected, path, hint)
-        kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])  # where the workflow keeps it
+        kept = Path(
+            *beside.parts[:-4], "trajectories", *beside.parts[-3:]
+        )  # where the workflow keeps it
         for history in filter(Path.exists, (beside, kept)):
             spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
-            check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
+            check_history(
+                read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history)
+            )
     return compared
 
 
 def baseline_names(spec: RunSpec) -> dict[str, str]:
     """Return the names of the runs that a network is compared with, by their roles."""
-    return {role: str(run) for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()}
+    return {
+        role: str(run)
+        for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()
+    }
 
 
 def _check_dataset(learner: Learner, dataset: Dataset) -> None:
@@ -111,15 +140,24 @@ def _check_dataset(learner: Learner, dataset: Dataset) -> None:
         )
 
 
-def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:
-    """Compare a sidecar's accuracies with the network's; another device may round a few samples apart."""
+def _check_accuracies(
+    learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path
+) -> None:
+    """Compare a sidecar's accuracies with the network's; another device may round a few samples
+    apart.
+    """
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
         told, found, samples = facts.get(name), None, 1
         if images:
             with naming_own_code(learner.spec):
-                found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
-        if found != told and (found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)):
+                found, samples = (
+                    accuracy_of(learner.network, evaluation_batches(images)),
+                    len(images.test_labels),
+                )
+        if found != told and (
+            found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)
+        ):
             raise AuditError(
                 f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
                 " them was altered: delete both and run the training again, or give the data that it was trained on."

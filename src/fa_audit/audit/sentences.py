@@ -1,8 +1,9 @@
-"""Sentences that an audit supports, with its own numbers, and those that it does not: of a network or its seeds.
+"""Sentences that an audit supports, with its own numbers, and those that it does not: of a network
+or its seeds.
 
-The claims are those of `fa_audit.core.checks`. A check that is borderline, was not evaluated, or differs between seeds
-supports neither of its two claims. Over seeds a margin is a mean with its t-interval; every other claim has to hold for
-each. Imports no torch.
+The claims are those of `fa_audit.core.checks`. A check that is borderline, was not evaluated, or
+differs between seeds supports neither of its two claims. Over seeds a margin is a mean with its
+t-interval; every other claim has to hold for each. Imports no torch.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ OWN_BACKWARD = (
 UNKNOWN = "the backward pass was not compared with the forward pass (see the warnings), and may not be its derivative"
 NOT_GIVEN = "no credits were audited. Give them (credits=), with fresh feedback (draw=)"
 DEEP = (
-    "that a deep block learns, or every block: D3 / (d) compares all blocks with none. Freeze some of them to find out."
+    "that a deep block learns, or every block: D3 / (d) compares all blocks with none. Freeze some"
+    " of them to find out."
 )
 ONE = "any of this about the method: it is one network. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
@@ -53,11 +55,13 @@ INSTEAD = {  # what to do where a check is not evaluated for these reasons, in p
 
 
 class Facts(NamedTuple):
-    """Facts of one network for sentences: outcomes; accuracies as fractions, those of `frozen` baselines by check.
+    """Facts of one network for sentences: outcomes; accuracies as fractions, those of `frozen`
+    baselines by check.
 
-    `credits`: outcomes of `CREDITS`, which fire where a metric is not beyond chance. `closed`: why nothing may be
-    written of them, where D2 does not decide that. `untrue`: states whose gradient is not that of the loss. `doubted`:
-    whether a warning puts the accuracies in doubt.
+    `credits`: outcomes of `CREDITS`, which fire where a metric is not beyond chance. `closed`: why
+        nothing may be
+    written of them, where D2 does not decide that. `untrue`: states whose gradient is not that of
+    the loss. `doubted`: whether a warning puts the accuracies in doubt.
     """
 
     checks: Checks
@@ -74,12 +78,18 @@ def facts_of(audit: Mapping[str, Any]) -> Facts:
     checks = Checks({name: _outcome(audit["checks"][name]) for name in CHECKS}, audit["finite"])
     floor, untrue = checks.reference.threshold, audit.get("untrue", ())
     norms = [number(state["grad_norm"]) for state in audit["layers"][:-1]]
-    low = [str(layer) for layer, norm in enumerate(norms) if layer > 1 and fires("reference", norm, floor)]
+    low = [
+        str(layer)
+        for layer, norm in enumerate(norms)
+        if layer > 1 and fires("reference", norm, floor)
+    ]
     below = f"the gradient is below the limit of D2 at state {', '.join(low)}" if low else ""
     frozen = {"depth": audit["baselines"]["own"], "depth_strict": audit["baselines"]["bp"]}
     warnings = audit.get("warnings", ())
     unknown = any(text.startswith(NOT_COMPARED) and UNRESOLVED not in text for text in warnings)
-    closed = OWN_BACKWARD if untrue else (below or UNKNOWN * unknown) if audit["credit"] else NOT_GIVEN
+    closed = (
+        OWN_BACKWARD if untrue else (below or UNKNOWN * unknown) if audit["credit"] else NOT_GIVEN
+    )
     doubted = any(text.startswith(DOUBTED) for text in warnings)
     return Facts(checks, audit["headline_acc"], frozen, _of_credits(audit), closed, untrue, doubted)
 
@@ -91,38 +101,56 @@ def _outcome(found: Mapping[str, Any]) -> Outcome:
 
 
 def _of_credits(audit: Mapping[str, Any]) -> dict[str, Outcome]:
-    """Return whether the credits of the blocks after the first are beyond chance; chance ends where its interval does.
+    """Return whether the credits of the blocks after the first are beyond chance; chance ends where
+    its interval does.
 
-    That of rho is the widest of the blocks; nudging has none of its own, and counts where rho is beyond chance.
+    That of rho is the widest of the blocks; nudging has none of its own, and counts where rho is
+    beyond chance.
     """
     deep, blocks = audit["deep"], audit["credit"][1:]
     null = deep.get("fresh_b_null", {}).get("interval")
-    ends = [number(ends[1]) or 0 for block in blocks if (ends := block["rho_random"].get("interval"))]
+    ends = [
+        number(ends[1]) or 0 for block in blocks if (ends := block["rho_random"].get("interval"))
+    ]
     rho = _beyond("rho", deep, max(ends, default=None), "random credits were not drawn")
     if rho.fires is not None and (number(deep["rho_bp"]["value"]) or 0) <= rho.threshold:
-        rho = replace(rho, fires=None, note="not even the true gradient predicts how the loss changes")
+        rho = replace(
+            rho, fires=None, note="not even the true gradient predicts how the loss changes"
+        )
     step = _beyond("nudging", deep, 0.0)
-    step = step if rho.fires is False else replace(step, fires=None, note="rho is not beyond chance")
+    step = (
+        step if rho.fires is False else replace(step, fires=None, note="rho is not beyond chance")
+    )
     return {
-        "cosine": _beyond("cosine", deep, null and number(null[1]), "no two draws of fresh feedback differ"),
+        "cosine": _beyond(
+            "cosine", deep, null and number(null[1]), "no two draws of fresh feedback differ"
+        ),
         "rho": rho,
         "nudging": step,
     }
 
 
-def _beyond(name: str, deep: Mapping[str, Any], chance: float | None, no_chance: str = "") -> Outcome:
+def _beyond(
+    name: str, deep: Mapping[str, Any], chance: float | None, no_chance: str = ""
+) -> Outcome:
     found = deep.get(name, {})
     value = number(found.get("value"))
     if value is None or chance is None:
         return Outcome(name, value, 0.0, None, found.get("reason") or no_chance)
-    return Outcome(name, value, chance, not (value < chance if CREDITS[name].side == "above" else value > chance))
+    return Outcome(
+        name,
+        value,
+        chance,
+        not (value < chance if CREDITS[name].side == "above" else value > chance),
+    )
 
 
 # --- sentences -----------------------------------------------------------------------------------------------------
 
 
 class Ruling(NamedTuple):
-    """The ruling of a criterion: its numbers in words, why a claim is not supported, what to do, the cause if it fires.
+    """The ruling of a criterion: its numbers in words, why a claim is not supported, what to do,
+    the cause if it fires.
 
     `fires` is None where the criterion supports neither of its claims.
     """
@@ -153,7 +181,8 @@ class Ruling(NamedTuple):
 
 
 def sentences(seeds: Sequence[Facts], unit: str = "seed") -> tuple[list[str], list[str]]:
-    """Return the sentences that may be written of a network or its seeds, and those that may not, with the reason.
+    """Return the sentences that may be written of a network or its seeds, and those that may not,
+    with the reason.
 
     Args:
         unit: what distinguishes them, ``seed`` or ``file``.
@@ -164,9 +193,15 @@ def sentences(seeds: Sequence[Facts], unit: str = "seed") -> tuple[list[str], li
     untrue = sorted({str(state) for facts in seeds for state in facts.untrue})
     may_not: dict[str, str] = {}
     for rule in ranked:
-        may_not.setdefault(rule.reason, rule.may_not)  # one of the credits where all are closed for one reason
+        may_not.setdefault(
+            rule.reason, rule.may_not
+        )  # one of the credits where all are closed for one reason
     may = [*(rule.may for rule in ranked), UNTRUE_AT.format(", ".join(untrue)) if untrue else ""]
-    return list(filter(None, may)), [*filter(None, may_not.values()), DEEP, *([ONE] if len(seeds) == 1 else [])]
+    return list(filter(None, may)), [
+        *filter(None, may_not.values()),
+        DEEP,
+        *([ONE] if len(seeds) == 1 else []),
+    ]
 
 
 def rulings(seeds: Sequence[Facts], unit: str = "seed") -> dict[str, Ruling]:
@@ -174,18 +209,27 @@ def rulings(seeds: Sequence[Facts], unit: str = "seed") -> dict[str, Ruling]:
     ruled = {name: _rule(name, kind, seeds, unit) for name, kind in CHECKS.items()}
     reference = ruled["reference"]
     closed = next(
-        (facts.closed for facts in seeds if facts.closed), "" if reference.fires is False else reference.reason
+        (facts.closed for facts in seeds if facts.closed),
+        "" if reference.fires is False else reference.reason,
     )
     shut = {name: Ruling(kind, None, closed) for name, kind in CREDITS.items()}
-    return ruled | (shut if closed else {name: _rule(name, kind, seeds, unit) for name, kind in CREDITS.items()})
+    return ruled | (
+        shut if closed else {name: _rule(name, kind, seeds, unit) for name, kind in CREDITS.items()}
+    )
 
 
 def _rule(name: str, kind: Criterion, seeds: Sequence[Facts], unit: str) -> Ruling:
     points = kind.unit == "points"
-    found = [facts.checks[name] if isinstance(kind, Check) else facts.credits[name] for facts in seeds]
+    found = [
+        facts.checks[name] if isinstance(kind, Check) else facts.credits[name] for facts in seeds
+    ]
     found = _mean(found) if points else found
-    decided, reason, remedy = _decided(kind, found, points and any(facts.doubted for facts in seeds))
-    known = all(each.value is not None for each in found) and (decided is not None or isinstance(kind, Check))
+    decided, reason, remedy = _decided(
+        kind, found, points and any(facts.doubted for facts in seeds)
+    )
+    known = all(each.value is not None for each in found) and (
+        decided is not None or isinstance(kind, Check)
+    )
     shown = _numbers(name, kind, found, seeds, unit) if known else ""
     return Ruling(kind, decided, reason, shown, found[0].note if decided else "", remedy)
 
@@ -196,10 +240,14 @@ def _mean(found: list[Outcome]) -> list[Outcome]:
     if len(found) == 1 or len(values) < len(found):
         return found
     mean = sum(values) / len(values)
-    return [replace(found[0], value=mean, fires=mean < found[0].threshold, interval=t_interval(values))]
+    return [
+        replace(found[0], value=mean, fires=mean < found[0].threshold, interval=t_interval(values))
+    ]
 
 
-def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[bool | None, str, str]:
+def _decided(
+    kind: Criterion, found: Sequence[Outcome], doubted: bool
+) -> tuple[bool | None, str, str]:
     """Return whether a criterion fires, None where that decides nothing; the reason; what to do."""
     open_ = [each.note for each in found if each.fires is None]
     fired = [each.note for each in found if each.fires]
@@ -221,7 +269,9 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _numbers(name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequence[Facts], unit: str) -> str:
+def _numbers(
+    name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequence[Facts], unit: str
+) -> str:
     """Return the numbers of a sentence in words, with their scope, interval and limit."""
     points, values = kind.unit == "points", [each.value for each in found if each.value is not None]
     of = "networks" if unit == "file" else f"{unit}s"
@@ -242,8 +292,15 @@ def _numbers(name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequen
 
 
 def phrase(kind: Criterion, slots: Mapping[str, str]) -> str:
-    """Put texts into the sentence of a criterion: scope, value, interval, limit, note; of margins, both accuracies."""
-    inside = (slots["scope"], slots.get("interval"), f"{kind.bound} {slots['limit']}", slots.get("note"))
+    """Put texts into the sentence of a criterion: scope, value, interval, limit, note; of margins,
+    both accuracies.
+    """
+    inside = (
+        slots["scope"],
+        slots.get("interval"),
+        f"{kind.bound} {slots['limit']}",
+        slots.get("note"),
+    )
     subject = f"the {kind.quantity} is {slots['value']}"
     if kind.unit == "points":
         subject = f"the accuracy of {slots['accuracy']} is {slots['value']} the {slots['frozen']} of {kind.quantity}"

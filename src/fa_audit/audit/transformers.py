@@ -17,14 +17,24 @@ class TrainerMonitor(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
-        """Keep the arguments of the monitor; it is made when a training begins, by default for its model."""
+        """Keep the arguments of the monitor; it is made when a training begins, by default for its
+        model.
+        """
         self.trainer, self.options = trainer, options
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        self.monitor = Monitor(**{"model": given["model"], "epoch": round(state.epoch or 0)} | self.options)
+    def on_train_begin(
+        self, args: Any, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        self.monitor = Monitor(
+            **{"model": given["model"], "epoch": round(state.epoch or 0)} | self.options
+        )
 
-    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+    def on_epoch_end(
+        self, args: Any, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
         control.should_training_stop |= self.monitor.step()
-        waiting = control.should_log  # the trainer's own numbers of this epoch, which logging others clears
+        waiting = (
+            control.should_log
+        )  # the trainer's own numbers of this epoch, which logging others clears
         self.trainer.log(self.monitor.metrics)
         control.should_log = waiting

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fa_audit.core.checks import CHECKS, CONTRADICTED, UNVERIFIED
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
 from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
-from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds, depth_margin, distance, fires, floor_for
+from fa_audit.core.thresholds import (
+    FLOOR_SAMPLES,
+    DiagnosticThresholds,
+    depth_margin,
+    distance,
+    fires,
+    floor_for,
+)
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics, Frequencies
@@ -26,11 +33,13 @@ class Outcome:
         name: the subject of the check.
         value: the number that decides; None where it could not be measured.
         threshold: its limit, for this network's evaluation batch.
-        fires: True is a finding against the network; None means not evaluated, which is never a pass.
+        fires: True is a finding against the network; None means not evaluated, which is never a
+            pass.
         note: why it was not evaluated, or how to read the value.
         interval: the 95 % interval around the value, or None.
         interval_note: how it was formed, or why there is none.
-        distance: from value to limit, positive where the check does not fire: see `fa_audit.core.thresholds.distance`.
+        distance: from value to limit, positive where the check does not fire: see
+            `fa_audit.core.thresholds.distance`.
         threshold_note: for which batch size the limit is meant, where it depends on that.
     """
 
@@ -46,7 +55,9 @@ class Outcome:
 
     @property
     def borderline(self) -> bool:
-        """Return whether the interval contains the limit, so that other samples might have decided otherwise."""
+        """Return whether the interval contains the limit, so that other samples might have decided
+        otherwise.
+        """
         return self.interval is not None and self.interval[0] <= self.threshold <= self.interval[1]
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,7 +67,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Checks:
-    """The outcome of every check of `fa_audit.core.checks` on one network, by name: ``checks["depth"]``.
+    """The outcome of every check of `fa_audit.core.checks` on one network, by name:
+    ``checks["depth"]``.
 
     Attributes:
         finite: False where a state, gradient or logit is NaN or infinite.
@@ -78,7 +90,9 @@ class Checks:
         return rule.text(self.fires, self.finite)
 
     def is_borderline(self, rule: Rule) -> bool:
-        """Return whether other outcomes of the borderline checks would change the verdict of a rule."""
+        """Return whether other outcomes of the borderline checks would change the verdict of a
+        rule.
+        """
         return rule.depends(self.fires, self.near, self.finite)
 
     @property
@@ -93,14 +107,18 @@ class Checks:
 
     @property
     def flags(self) -> list[str]:
-        """List every check that fired, whether or not it decides a verdict, with its cause where there is one.
+        """List every check that fired, whether or not it decides a verdict, with its cause where
+        there is one.
 
         >>> outcomes = {name: Outcome("", None, 0.0, name == "reference", "saturated loss") for name in CHECKS}
         >>> Checks(outcomes, finite=False).flags
         ['D2 (saturated loss)', 'non-finite']
         """
         fired = {CHECKS[name].flag: entry for name, entry in self.outcomes.items() if entry.fires}
-        noted = [f"{name} ({entry.note})" if entry.note and name != "c" else name for name, entry in fired.items()]
+        noted = [
+            f"{name} ({entry.note})" if entry.note and name != "c" else name
+            for name, entry in fired.items()
+        ]
         return noted + ([] if self.finite else [NON_FINITE])
 
     @property
@@ -110,15 +128,21 @@ class Checks:
 
     @property
     def quoted(self) -> str:
-        """Return the verdict to quote: the three-check verdict, and the checks of other limits that fire beside it."""
+        """Return the verdict to quote: the three-check verdict, and the checks of other limits that
+        fire beside it.
+        """
         against, beside = THREE.decides(self.fires, self.finite), []
         named = {CHECKS[name].limit for name in THREE.checks if self.fires[name] and against}
         for name, kind in CHECKS.items():
             if self[name].fires and kind.limit not in named:
-                why = [self[name].note] * (self[name].note in kind.causes) + ["borderline"] * self[name].borderline
+                why = [self[name].note] * (self[name].note in kind.causes) + ["borderline"] * self[
+                    name
+                ].borderline
                 beside.append((kind.paper or kind.label) + f" ({', '.join(why)})" * bool(why))
         text = self.verdict(THREE) + " (borderline)" * self.is_borderline(THREE)
-        return f"{text}, and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}" if beside else text
+        return (
+            f"{text}, and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}" if beside else text
+        )
 
 
 @dataclass(frozen=True)
@@ -130,8 +154,8 @@ class Baselines:
         own_name: how to name it in a verdict.
         bp: blocks frozen, embedding trained by backpropagation. D3-strict uses this one.
         test_samples: samples of the test set on which all accuracies were taken; None if unknown.
-        paired: test samples that only the audited network, and only its own baseline, classifies correctly; None if
-            unknown.
+        paired: test samples that only the audited network, and only its own baseline, classifies
+            correctly; None if unknown.
     """
 
     own: float | None = None
@@ -146,8 +170,10 @@ class Given:
     """All that a check may look at.
 
     Attributes:
-        headline_acc: accuracy of the last epoch on the whole test set, as a fraction, or None if unknown.
-        hits: samples of the batches that are classified correctly, and all samples; None if unknown.
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction, or None if
+            unknown.
+        hits: samples of the batches that are classified correctly, and all samples; None if
+            unknown.
     """
 
     evidence: Diagnostics
@@ -170,7 +196,9 @@ def _scale(given: Given) -> Outcome:
     if any(map(math.isnan, growths)):
         return _open("scale", limit, "a state norm is NaN")
     note = "vanished state" if evidence.finite and math.isinf(max(growths)) else ""
-    return _evaluated("scale", max(growths), limit, note, *_over_samples(evidence, evidence.growth_interval))
+    return _evaluated(
+        "scale", max(growths), limit, note, *_over_samples(evidence, evidence.growth_interval)
+    )
 
 
 def _reference(given: Given) -> Outcome:
@@ -184,18 +212,32 @@ def _reference(given: Given) -> Outcome:
         if last.layer in evidence.untrue:
             note = "the backward pass does not give the gradient at h_L"
         return replace(_open("reference", floor, note), threshold_note=meant)
-    low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
+    low = [
+        str(layer.layer)
+        for layer in evidence.layers[:-1]
+        if fires("reference", layer.grad_norm, floor)
+    ]
     others = f"below the limit at state {', '.join(low)}" if low else ""
-    products = last.scale_free, evidence.at_logits or 0  # a head of zeros makes the first one small, too
-    cause = "saturated loss" if max(products) < thresholds.loss_saturation else "collapsed reference"
+    products = (
+        last.scale_free,
+        evidence.at_logits or 0,
+    )  # a head of zeros makes the first one small, too
+    cause = (
+        "saturated loss" if max(products) < thresholds.loss_saturation else "collapsed reference"
+    )
     note = cause if fires("reference", last.grad_norm, floor) else others
     around = _over_samples(evidence, evidence.gradient_interval)
-    return replace(_evaluated("reference", last.grad_norm, floor, note, *around), threshold_note=meant)
+    return replace(
+        _evaluated("reference", last.grad_norm, floor, note, *around), threshold_note=meant
+    )
 
 
 def _over_samples(evidence: Diagnostics, interval: Interval | None) -> tuple[Interval | None, str]:
     if interval is None:
-        return None, f"none: needs {FEWEST} samples, all of finite norm; found {evidence.samples} samples"
+        return (
+            None,
+            f"none: needs {FEWEST} samples, all of finite norm; found {evidence.samples} samples",
+        )
     return interval, f"bootstrap over {evidence.samples} samples"
 
 
@@ -230,10 +272,12 @@ def _bias(found: Frequencies | None) -> str:
 
 
 def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
-    """Bound the probability of a number of hits at least this extreme: ``exp(-n KL(hits / n || accuracy))``.
+    """Bound the probability of a number of hits at least this extreme: ``exp(-n KL(hits / n ||
+    accuracy))``.
 
     Args:
-        hits: samples that are classified correctly, and all samples; where it is unknown the bound is 1.
+        hits: samples that are classified correctly, and all samples; where it is unknown the bound
+            is 1.
         accuracy: a fraction, taken to be at least 0.001 away from 0 and 1.
 
     >>> chance((50, 100), 0.5), chance((85, 800), 0.9) < 1e-300
@@ -253,9 +297,15 @@ def _margin(name: str, given: Given, frozen: float | None, baseline: str) -> Out
         return _open(name, limit, "no headline accuracy" if accuracy is None else f"no {baseline}")
     if chance(given.hits, accuracy) < LEAST_LIKELY:
         return _open(name, limit, CONTRADICTED)
-    around: tuple[Interval | None, str] = None, "none: the number of test samples was not given (test_samples)"
+    around: tuple[Interval | None, str] = (
+        None,
+        "none: the number of test samples was not given (test_samples)",
+    )
     if (samples := given.baselines.test_samples) and given.baselines.paired and name == "depth":
-        around = paired_difference(*given.baselines.paired, samples), f"paired, over {samples} test samples"
+        around = (
+            paired_difference(*given.baselines.paired, samples),
+            f"paired, over {samples} test samples",
+        )
     elif samples:
         formed = f"two accuracies of {samples} test samples each, taken as independent"
         around = unpaired_difference(accuracy, frozen, samples), formed
@@ -286,13 +336,15 @@ EVALUATE: dict[str, Callable[[Given], Outcome]] = {
 
 
 def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
-    """Return the entries of an audit's JSON about the checks: each outcome, both verdicts, flags, what is borderline.
+    """Return the entries of an audit's JSON about the checks: each outcome, both verdicts, flags,
+    what is borderline.
 
     Args:
         baseline: the name of the method's own frozen baseline.
     """
     return {
-        "verdict": {name: checks.verdict(rule) for name, rule in RULES.items()} | {"baseline": baseline},
+        "verdict": {name: checks.verdict(rule) for name, rule in RULES.items()}
+        | {"baseline": baseline},
         "flags": checks.flags,
         "borderline": {"checks": checks.borderline}
         | {name: checks.is_borderline(rule) for name, rule in RULES.items()},

@@ -1,4 +1,6 @@
-"""Audit networks and report on them, without the workflow; `fa-audit COMMAND --help` has the arguments."""
+"""Audit networks and report on them, without the workflow; `fa-audit COMMAND --help` has the
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,16 @@ from fa_audit.core.extras import naming_extras
 GROUPS: dict[str, dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
     "for authors of a network": {
         "audit": ("audit a model of your own, or a checkpoint", runs.audit_parser),
-        "describe": ("propose where the states of a model are, for an audit", models.describe_parser),
+        "describe": (
+            "propose where the states of a model are, for an audit",
+            models.describe_parser,
+        ),
         "report": ("fill in the reporting template from audits of one run", results.report_parser),
         "compare": ("place your audits among measured runs", boards.compare_parser),
-        "draw": ("make figures and a table of your audits, or of measured runs", boards.draw_parser),
+        "draw": (
+            "make figures and a table of your audits, or of measured runs",
+            boards.draw_parser,
+        ),
     },
     "for engineers of a training method": {
         "train": ("train one network and write its checkpoint", runs.train_parser),
@@ -33,8 +41,14 @@ GROUPS: dict[str, dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]
         "list": ("list methods, architectures and data sets", lists.list_parser),
     },
     "for maintainers of measured results": {
-        "leaderboard": ("rank measured runs and your own by what trained blocks add", boards.leaderboard_parser),
-        "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
+        "leaderboard": (
+            "rank measured runs and your own by what trained blocks add",
+            boards.leaderboard_parser,
+        ),
+        "scorecard": (
+            "compare published numbers with the audits that exist",
+            results.scorecard_parser,
+        ),
         "plan": ("print the runs of a configuration and their hours", results.plan_parser),
     },
 }
@@ -42,7 +56,9 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status: 0 done, 1 bad input or something that does not hold."""
+    """Run the command line and return the exit status: 0 done, 1 bad input or something that does
+    not hold.
+    """
     sys.path.append(os.getcwd())  # the user's own code
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # '±' on a terminal of ASCII
@@ -53,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = _run(options)
             sys.stdout.flush()
             return status
-    except BrokenPipeError:  # of `| head`, which has read enough; the interpreter's last flush must not fail
+    except (
+        BrokenPipeError
+    ):  # of `| head`, which has read enough; the interpreter's last flush must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (AuditError, OSError) as error:
@@ -75,7 +93,9 @@ def _run(options: argparse.Namespace) -> int:
     except SystemExit as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename}, line {last.lineno}"
-        raise AuditError(f"{where}: found sys.exit({error.code!r}); expected code that returns or raises.") from error
+        raise AuditError(
+            f"{where}: found sys.exit({error.code!r}); expected code that returns or raises."
+        ) from error
     return status
 
 
@@ -88,7 +108,9 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line; commands and options that do not exist are answered with the nearest one."""
+    """Parse the command line; commands and options that do not exist are answered with the nearest
+    one.
+    """
     parser = _parser()
     answer_shell(parser)
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -96,7 +118,9 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
         raise unknown("command", name, COMMANDS)
     options, left = parser.parse_known_args(arguments)
     if left:
-        raise unknown("argument", left[0], re.findall(r"--[a-z-]+", options.usage()), where=str(name))
+        raise unknown(
+            "argument", left[0], re.findall(r"--[a-z-]+", options.usage()), where=str(name)
+        )
     return options
 
 

@@ -1,4 +1,6 @@
-"""`fa-audit leaderboard`, `compare` and `draw`: measured runs and one's own audits, without training."""
+"""`fa-audit leaderboard`, `compare` and `draw`: measured runs and one's own audits, without
+training.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ KEY = (
 
 def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit leaderboard`."""
-    parser.set_defaults(command=_board, compared=False, log_level=logging.WARNING)  # fonts are not news
-    parser.add_argument("audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own")
+    parser.set_defaults(
+        command=_board, compared=False, log_level=logging.WARNING
+    )  # fonts are not news
+    parser.add_argument(
+        "audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own"
+    )
     _add_from(parser)
     words = "write table and figure leaderboard.* and table claims.* there; default the terminal"
     parser.add_argument("--output", type=Path, metavar="DIR", help=words)
@@ -34,7 +40,9 @@ def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
 def compare_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit compare`."""
     parser.set_defaults(command=_board, compared=True, output=None)
-    parser.add_argument("audits", type=Path, nargs="+", metavar="AUDIT", help="JSON of an audit, one for each seed")
+    parser.add_argument(
+        "audits", type=Path, nargs="+", metavar="AUDIT", help="JSON of an audit, one for each seed"
+    )
     _add_from(parser)
 
 
@@ -53,7 +61,9 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="folder", type=Path, metavar="DIR", help=FROM)
-    parser.add_argument("--only", nargs="+", default=[], metavar="RUN", help="the rows to show; default all runs")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="RUN", help="the rows to show; default all runs"
+    )
 
 
 def _add_wide(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +83,15 @@ def _board(options: argparse.Namespace) -> int:
     measured = read_measured(folder).only(options.only)
     tidy, own = beside(measured, read_own(options.audits))
     if options.output:
-        shown = {"leaderboard": ("Leaderboard", ("figures", "tables")), "claims": ("What sources claim", ("tables",))}
-        parts = [(section, kind, title, kind, tidy) for kind, (title, both) in shown.items() for section in both]
+        shown = {
+            "leaderboard": ("Leaderboard", ("figures", "tables")),
+            "claims": ("What sources claim", ("tables",)),
+        }
+        parts = [
+            (section, kind, title, kind, tidy)
+            for kind, (title, both) in shown.items()
+            for section in both
+        ]
         inputs = [*sorted(folder.glob("*/runs.csv*")), *options.audits]
         print(*boards(parts, inputs, options.output, {"wide": options.wide}), sep="\n")
         return 0
@@ -102,8 +119,12 @@ def _draw(options: argparse.Namespace) -> int:
     folder = measured_folder(options.folder)
     config, line_of = load_config(provided(options.configfile or MEASURED))
     problems: dict[str, list[str]] = {}
-    more = {name: value for name, value in {"wide": options.wide, "runs": options.only}.items() if value}
-    made = list(artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output, more))
+    more = {
+        name: value for name, value in {"wide": options.wide, "runs": options.only}.items() if value
+    }
+    made = list(
+        artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output, more)
+    )
     for name, problem in made:  # after the line of progress
         if problem:
             problems.setdefault(problem, []).append(name)
@@ -112,7 +133,9 @@ def _draw(options: argparse.Namespace) -> int:
     for problem, names in problems.items():
         print(f"fa-audit: not drawn: {', '.join(names)}: {problem}", file=sys.stderr)
     drawn = len(made) - sum(map(len, problems.values()))
-    return 1 if problems and not (options.only and drawn) else 0  # not every board has the rows that were asked for
+    return (
+        1 if problems and not (options.only and drawn) else 0
+    )  # not every board has the rows that were asked for
 
 
 def _draw_own(options: argparse.Namespace) -> int:
@@ -125,6 +148,11 @@ def _draw_own(options: argparse.Namespace) -> int:
     if not tidy.has("deep_cosine"):
         print("fa-audit: no audit has credits: the cosine by layer is not drawn.", file=sys.stderr)
     if not tidy.has("own_frozen_acc"):
-        print("fa-audit: no audit has a frozen baseline: accuracy against it is not drawn.", file=sys.stderr)
-    print(*boards(of_audits(tidy), options.audits, options.output, {"wide": options.wide}), sep="\n")
+        print(
+            "fa-audit: no audit has a frozen baseline: accuracy against it is not drawn.",
+            file=sys.stderr,
+        )
+    print(
+        *boards(of_audits(tidy), options.audits, options.output, {"wide": options.wide}), sep="\n"
+    )
     return 0

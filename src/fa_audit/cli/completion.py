@@ -8,7 +8,9 @@ from collections.abc import Iterable
 
 
 def completed(argument: argparse.Action, names: Iterable[str]) -> None:
-    """Let the shell complete an argument with `names`; without this it completes the names of files."""
+    """Let the shell complete an argument with `names`; without this it completes the names of
+    files.
+    """
     argument.completer = lambda **_: list(names)
 
 

@@ -14,8 +14,12 @@ from fa_audit.methods import METHODS
 
 def check_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit check`."""
-    parser.set_defaults(command=_check, log_level=logging.WARNING)  # its many small trainings are not news
-    method = parser.add_argument("method", help="my_file:ClassName, or one of `fa-audit list methods`")
+    parser.set_defaults(
+        command=_check, log_level=logging.WARNING
+    )  # its many small trainings are not news
+    method = parser.add_argument(
+        "method", help="my_file:ClassName, or one of `fa-audit list methods`"
+    )
     completed(method, METHODS)
 
 
@@ -24,10 +28,17 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_describe)
     add("model", help="what makes the model: torchvision.models:vit_b_16, or my_file:make_model")
-    add("--arguments", default="{}", metavar="JSON", help="its arguments, e.g. '{\"num_classes\": 10}'; default none")
+    add(
+        "--arguments",
+        default="{}",
+        metavar="JSON",
+        help="its arguments, e.g. '{\"num_classes\": 10}'; default none",
+    )
     words = "shape of one input; default 3 224 224"
     add("--image-shape", type=int, nargs="+", default=[3, 224, 224], metavar="N", help=words)
-    add("--all", action="store_true", help="print every description that fits; default the best one")
+    add(
+        "--all", action="store_true", help="print every description that fits; default the best one"
+    )
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -40,7 +51,9 @@ def _check(options: argparse.Namespace) -> int:
         print(f"FAILED  {name:<14} {finding}")
     if found.follows:
         print(f"not run, since they rest on what failed: {', '.join(found.follows)}")
-    print(f"{found.name}: {len(found.passed)} of {len(CHECKS)} checks passed, {len(found.findings)} failed")
+    print(
+        f"{found.name}: {len(found.passed)} of {len(CHECKS)} checks passed, {len(found.findings)} failed"
+    )
     return 1 if found.findings else 0
 
 
@@ -50,7 +63,12 @@ def _describe(options: argparse.Namespace) -> int:
     from fa_audit.audit.model_audit import build_model
     from fa_audit.networks.proposals import propose
 
-    entry = {"model": options.model, "arguments": _arguments(options.arguments), "seed": 0, "weights": None}
+    entry = {
+        "model": options.model,
+        "arguments": _arguments(options.arguments),
+        "seed": 0,
+        "weights": None,
+    }
     if min(options.image_shape) < 1:
         raise AuditError(f"--image-shape: found {options.image_shape}; expected integers >= 1.")
     x = torch.rand(2, *options.image_shape, generator=torch.Generator().manual_seed(0))
@@ -60,7 +78,9 @@ def _describe(options: argparse.Namespace) -> int:
     except AuditError as error:
         raise AuditError(f"{error} Other inputs: --image-shape.") from error
     if not found:
-        raise AuditError(f"{options.model}: found no chain of modules whose states can be read; describe it by hand.")
+        raise AuditError(
+            f"{options.model}: found no chain of modules whose states can be read; describe it by hand."
+        )
     shown = found if options.all else found[:1]
     print("\n\n".join(map(str, shown)))
     if more := len(found) - len(shown):
@@ -74,5 +94,7 @@ def _arguments(text: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise AuditError(f"--arguments: found {text!r}; expected a JSON mapping, e.g. '{{\"num_classes\": 10}}'.")
+        raise AuditError(
+            f"--arguments: found {text!r}; expected a JSON mapping, e.g. '{{\"num_classes\": 10}}'."
+        )
     return found

@@ -18,15 +18,33 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_report)
     add("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
-    add("--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s")
+    add(
+        "--format",
+        choices=("markdown", "latex"),
+        default="markdown",
+        help="of the text; default %(default)s",
+    )
     words = "texts by name, where the report asks its author; default none, and what is to be stated stays marked"
     add("--answers", type=Path, metavar="YAML", help=words)
-    add("--method", metavar="MODULE:CLASS", help="of audits whose method is not registered; default not stated")
-    add("--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}")
+    add(
+        "--method",
+        metavar="MODULE:CLASS",
+        help="of audits whose method is not registered; default not stated",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help=f"the file to write; default the terminal, with --html {PAGE}",
+    )
     words = "the eight questions of a reviewer alone; without FILE an empty form; default the whole report"
     add("--questions", action="store_true", help=words)
     add_to_page = parser.add_argument_group("as a page, of any number of networks").add_argument
-    add_to_page("--html", action="store_true", help="write one self-contained page with plots; default a text")
+    add_to_page(
+        "--html",
+        action="store_true",
+        help="write one self-contained page with plots; default a text",
+    )
     words = "folder of tidy tables SETTING/runs.csv; default audits"
     add_to_page("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "gives --from labels and the order of settings; default config.yaml, where there is one"
@@ -46,19 +64,37 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_scorecard)
     words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
-    add("--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s")
-    add("--output", type=Path, metavar="DIR", help="write scorecard.csv and .md there; default the terminal")
+    add(
+        "--published",
+        metavar="YAML",
+        default=PUBLISHED,
+        help="the published numbers; default %(default)s",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write scorecard.csv and .md there; default the terminal",
+    )
 
 
 def _report(options: argparse.Namespace) -> int:
     if options.questions and (options.html or options.folder):
-        raise AuditError("report: --questions: found --html or --from; expected neither, for a form is a text.")
-    if bool(options.audits) == bool(options.folder) and not (options.questions and not options.audits):
-        raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
+        raise AuditError(
+            "report: --questions: found --html or --from; expected neither, for a form is a text."
+        )
+    if bool(options.audits) == bool(options.folder) and not (
+        options.questions and not options.audits
+    ):
+        raise AuditError(
+            "report: found neither or both of FILE and --from; expected audits, or a folder of tables."
+        )
     if options.html:
         return _page(options)
     if options.folder:
-        raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
+        raise AuditError(
+            "report: --from: found no --html; tables of many runs are shown as a page only."
+        )
     return _text(options)
 
 
@@ -66,7 +102,10 @@ def _page(options: argparse.Namespace) -> int:
     from fa_audit.results.page.sources import page_of_audits, page_of_tables
 
     path, folder = options.output or Path(PAGE), options.folder
-    write_text(path, page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits))
+    write_text(
+        path,
+        page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits),
+    )
     print(path)
     return 0
 
@@ -87,7 +126,11 @@ def _text(options: argparse.Namespace) -> int:
 
         answers = load_config(options.answers)[0]
     group = read_seed_group(options.audits) if options.audits else None
-    found = question_form(group, answers) if options.questions or group is None else report(group, answers)
+    found = (
+        question_form(group, answers)
+        if options.questions or group is None
+        else report(group, answers)
+    )
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
     if options.output:
         write_text(options.output, text)
@@ -106,7 +149,11 @@ def _plan(options: argparse.Namespace) -> int:
 
     config, line_of = load_config(options.configfile)
     origins = Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
-    print(plan_table(Finished(origins), read_costs(provided("benchmarks/costs.json"), own_benchmarks())))
+    print(
+        plan_table(
+            Finished(origins), read_costs(provided("benchmarks/costs.json"), own_benchmarks())
+        )
+    )
     return 0
 
 
@@ -117,9 +164,13 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
     from fa_audit.results.scorecard_texts import made_by, summary_line, to_markdown, write_scorecard
 
-    folder = options.folder or (Path("results") if any(Path("results/audits").glob("*/*/*.json")) else Path(FOLDER))
+    folder = options.folder or (
+        Path("results") if any(Path("results/audits").glob("*/*/*.json")) else Path(FOLDER)
+    )
     if options.output and options.output.resolve() == folder.resolve():
-        raise AuditError(f"--output: found '{options.output}', which is read; expected another folder.")
+        raise AuditError(
+            f"--output: found '{options.output}', which is read; expected another folder."
+        )
     published = read_published_file(options.published)
     tidy = read_results(folder)
     rows = scorecard(published, tidy, read_explanations(folder, published))

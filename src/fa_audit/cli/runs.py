@@ -35,7 +35,10 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit train`."""
     add = parser.add_argument
     parser.set_defaults(command=_train)
-    completed(add("run", help="method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"), METHODS)
+    completed(
+        add("run", help="method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"),
+        METHODS,
+    )
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
     where = f"of `fa-audit list datasets`, whose file {data_file('NAME')} is made where it is absent; or a file"
     completed(add("--data", metavar="NAME", required=True, help=f"{where}; no default"), DATASETS)
@@ -44,17 +47,32 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     completed(add("--architecture", default="resmlp", metavar="NAME", help=words), ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
-    add("--w2-std", type=float, help="of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips")
+    add(
+        "--w2-std",
+        type=float,
+        help="of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips",
+    )
     for name in BUDGET:
         field = SettingEntry.model_fields[name]
         flag = isinstance(field.default, bool)
         kind = {"action": argparse.BooleanOptionalAction} if flag else {"type": type(field.default)}
-        option, meaning = f"--{name.replace('_', '-')}", str(field.description).removeprefix("true or false: ")
+        option, meaning = (
+            f"--{name.replace('_', '-')}",
+            str(field.description).removeprefix("true or false: "),
+        )
         add(option, **kind, default=field.default, help=f"{meaning}; default %(default)s")
     meaning = "of initialisation, feedback, order, augmentation and noise; default %(default)s"
     add("--seed", type=int, default=PAPER["seed"], help=meaning)
-    add("--penalty", metavar="LAMBDA", help="residual penalty, as in RUN+penaltyLAMBDA; default none")
-    add("--frozen", action="store_true", help="leave the blocks at initialisation, as in RUN+frozen; default off")
+    add(
+        "--penalty",
+        metavar="LAMBDA",
+        help="residual penalty, as in RUN+penaltyLAMBDA; default none",
+    )
+    add(
+        "--frozen",
+        action="store_true",
+        help="leave the blocks at initialisation, as in RUN+frozen; default off",
+    )
     add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
 
 
@@ -70,25 +88,58 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     words = "a .safetensors file, with .json and .csv beside it; or what makes a model: my_file:make_model"
     add("checkpoint", metavar="NETWORK", help=words)
     words = "the run's data set, by name or file as of `fa-audit train`; default the file of its name. With a model:"
-    add("--data", help=f"{words} my_file:batches, a list of (x, labels) or a function that returns it")
+    add(
+        "--data",
+        help=f"{words} my_file:batches, a list of (x, labels) or a function that returns it",
+    )
     _add_data_root(parser)
     words = "the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3"
     add("--frozen", metavar="BASELINE", help=words)
-    add("--bp-frozen", metavar="BASELINE", help="backpropagation's frozen baseline, likewise; default none")
+    add(
+        "--bp-frozen",
+        metavar="BASELINE",
+        help="backpropagation's frozen baseline, likewise; default none",
+    )
     own = parser.add_argument_group("of a user-defined model")
-    own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
-    own.add_argument("--test-samples", type=int, metavar="N", help="behind it, for an interval of D3; default unknown")
-    blocks = "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
+    own.add_argument(
+        "--accuracy", type=float, help="on the whole test set, a fraction; default unknown"
+    )
+    own.add_argument(
+        "--test-samples",
+        type=int,
+        metavar="N",
+        help="behind it, for an interval of D3; default unknown",
+    )
+    blocks = (
+        "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
+    )
     own.add_argument("--blocks", nargs="+", metavar="NAME", help=blocks)
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
-    own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
-    own.add_argument("--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none")
-    own.add_argument("--directions", type=int, default=32, help="in which states are moved; default %(default)s")
-    own.add_argument("--loss", metavar="MODULE:NAME", help="a function of logits and labels; default cross-entropy")
+    own.add_argument(
+        "--credits",
+        metavar="MODULE:NAME",
+        help="a function, as of `fa_audit.diagnose`; default none",
+    )
+    own.add_argument(
+        "--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none"
+    )
+    own.add_argument(
+        "--directions", type=int, default=32, help="in which states are moved; default %(default)s"
+    )
+    own.add_argument(
+        "--loss",
+        metavar="MODULE:NAME",
+        help="a function of logits and labels; default cross-entropy",
+    )
     for kind in OF_CHECKPOINTS:
         words = f"of a checkpoint whose {kind} is not registered; default the file's"
         add(f"--{kind}", metavar="MODULE:CLASS", help=words)
-    add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
+    add(
+        "--format",
+        choices=("text", "json", "markdown"),
+        default="text",
+        help="of the output; default %(default)s",
+    )
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -103,12 +154,16 @@ def _train(options: argparse.Namespace) -> int:
 
     output = options.output
     if output.suffix != ".safetensors" or output.is_dir():
-        raise AuditError(f"output: found '{output}'; expected a file whose name ends in .safetensors.")
+        raise AuditError(
+            f"output: found '{output}'; expected a file whose name ends in .safetensors."
+        )
     set_numerics(threads=1)
     try:
         kind = torch.empty(0, device=options.device).device.type
     except (RuntimeError, AssertionError) as error:
-        raise AuditError(f"device: '{options.device}' is not available here ({first_line(error)}).") from error
+        raise AuditError(
+            f"device: '{options.device}' is not available here ({first_line(error)})."
+        ) from error
     if kind not in DEVICES:
         expected = f"one of {', '.join(DEVICES)}, or cuda:1 and the like"
         raise AuditError(f"device: found '{options.device}'; expected {expected}.")
@@ -118,12 +173,22 @@ def _train(options: argparse.Namespace) -> int:
     origin = training_origin(spec, [data], options.device) + RECORD + run_code("train", spec)
     resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
-    train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)
+    train_run(
+        spec,
+        dataset,
+        output,
+        sidecar=sidecar,
+        trajectory=trajectory,
+        resume=resume,
+        device=options.device,
+    )
     return 0
 
 
 def _data(options: argparse.Namespace) -> Path:
-    """Return the file of a data set that is given by name or file; one given by name is made where it is absent."""
+    """Return the file of a data set that is given by name or file; one given by name is made where
+    it is absent.
+    """
     from fa_audit.data.dataset import prepare_data_file
 
     path = Path(options.data)
@@ -139,10 +204,16 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """Build the specification from the command line."""
     from fa_audit.experiments.grid_checks import option_problems
 
-    added = [f"penalty{options.penalty}"] * (options.penalty is not None) + ["frozen"] * options.frozen
+    added = [f"penalty{options.penalty}"] * (options.penalty is not None) + [
+        "frozen"
+    ] * options.frozen
     run = parse_run("+".join([options.run, *added]))
     entry_of("method", METHODS, run.method)
-    chosen = {name: value for name in ("width", "depth", "w2_std") if (value := getattr(options, name)) is not None}
+    chosen = {
+        name: value
+        for name in ("width", "depth", "w2_std")
+        if (value := getattr(options, name)) is not None
+    }
     if problem := next(option_problems("architecture", options.architecture, chosen), ""):
         raise AuditError(problem)
     network = architecture_options(options.architecture) | chosen
@@ -163,7 +234,9 @@ def _audit(options: argparse.Namespace) -> int:
     unused = OF_CHECKPOINTS if own else OF_MODELS
     if given := [name.replace("_", "-") for name in unused if getattr(options, name) is not None]:
         found, expected = ("a model", "a checkpoint") if own else ("a checkpoint", "a model")
-        raise AuditError(f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} only.")
+        raise AuditError(
+            f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} only."
+        )
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints
         report, known = (_audit_model if own else _audit_run)(options)
     forms = {
@@ -217,15 +290,22 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
 
     if options.blocks:
         blocks = options.blocks[0] if len(options.blocks) == 1 else tuple(options.blocks)
-        reads = options.reads or (fitting_reading(model, blocks, batches[0]) if batches else "all features")
+        reads = options.reads or (
+            fitting_reading(model, blocks, batches[0]) if batches else "all features"
+        )
         return Description(blocks, reads)
     if any(isinstance(part, HookPoint) for part in model.modules()):
         return Description(reads=options.reads or "all features")
     if not batches:
-        raise AuditError(f"{options.data}: found no batches to propose blocks with; name them: --blocks.")
+        raise AuditError(
+            f"{options.data}: found no batches to propose blocks with; name them: --blocks."
+        )
     first = batches[0] if isinstance(batches[0], Mapping) else batches[0][0]
     for proposal in propose(model, first):
-        if options.reads in (None, proposal.description.reads) and proposal.covered >= LEAST_COVERED:
+        if (
+            options.reads in (None, proposal.description.reads)
+            and proposal.covered >= LEAST_COVERED
+        ):
             print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
             return proposal.description
     suits = f" that is read by '{options.reads}'" if options.reads else ""
@@ -239,7 +319,9 @@ def _accuracy(option: str, text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
     except ValueError as error:
-        raise AuditError(f"{option}: found '{text}'; expected an accuracy, a fraction, with a model.") from error
+        raise AuditError(
+            f"{option}: found '{text}'; expected an accuracy, a fraction, with a model."
+        ) from error
 
 
 def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:

@@ -1,1 +1,3 @@
-"""Errors, files, registries, random streams, numerics, provenance, metrics, thresholds: what every room uses."""
+"""Errors, files, registries, random streams, numerics, provenance, metrics, thresholds: what every
+room uses.
+"""

@@ -18,7 +18,9 @@ OF_CHECKS: dict[str, dict[str, Any]] = {
         "source": "paper; there every limit from 12 to 693 decides alike",
         "fine": "the blocks keep the size of the states",
         "finding": "a block inflates the states",
-        "causes": {"vanished state": "a state has length 0, and every growth from there is infinite"},
+        "causes": {
+            "vanished state": "a state has length 0, and every growth from there is infinite"
+        },
         "advice": {
             "vanished state": "Look for dead units, or blocks of zeros, before that state.",
             "": "Retrain with a residual penalty (lambda times the mean of ||f_l||^2, what a block adds, in the loss of"
@@ -35,7 +37,9 @@ OF_CHECKS: dict[str, dict[str, Any]] = {
         "source": "paper; there every limit from 4.2e-9 to 1.0e-4",
         "fine": "the true gradient at the last state has not vanished",
         "finding": "the true gradient at the last state has vanished",
-        "causes": {"saturated loss": "the loss is almost zero, and so is the true gradient, which is not a collapse"},
+        "causes": {
+            "saturated loss": "the loss is almost zero, and so is the true gradient, which is not a collapse"
+        },
         "advice": {
             "collapsed reference": "Quote no cosine with it: that compares your credit with rounding noise.",
             "saturated loss": "Audit an earlier epoch.",

@@ -1,7 +1,8 @@
-"""The checks of the protocols: the one table that verdicts, sentences, reports, figures and tables read. No torch.
+"""The checks of the protocols: the one table that verdicts, sentences, reports, figures and tables
+read. No torch.
 
-`fa_audit.audit.verdicts.EVALUATE` has the function that evaluates each. With an entry here and a function there a new
-check is in every report, table and figure.
+`fa_audit.audit.verdicts.EVALUATE` has the function that evaluates each. With an entry here and a
+function there a new check is in every report, table and figure.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ DOUBTED = "The frozen baseline's accuracy is"  # begins a warning that puts ever
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number, the side of its limit on which it fires, and the sentences that either outcome supports.
+    """A number, the side of its limit on which it fires, and the sentences that either outcome
+    supports.
 
     Attributes:
         label: as reports name it.
         side: of the limit on which it fires.
-        unit: of its value, and so of a distance from the limit: ``"factor"``, ``"cosine"``, ``"nats"`` or ``"points"``.
+        unit: of its value, and so of a distance from the limit: ``"factor"``, ``"cosine"``,
+            ``"nats"`` or ``"points"``.
         quantity: what its value is, in words; of a margin, what it is taken over.
-        fine, finding: the sentence that an author may write where it does not fire, and where it does.
-        causes: another sentence where it fires, by the cause that its note names; `finding` is then not supported.
-        advice: what to do where it fires, by the cause that its note names; under ``""`` for every cause.
+        fine, finding: the sentence that an author may write where it does not fire, and where it
+            does.
+        causes: another sentence where it fires, by the cause that its note names; `finding` is then
+            not supported.
+        advice: what to do where it fires, by the cause that its note names; under ``""`` for every
+            cause.
         when_open: what to do where it was not evaluated.
         bound: what its limit is; `verb`, how to say that it fires.
     """
@@ -58,7 +64,9 @@ class Criterion:
         return 100 if self.unit == "points" else 1
 
     def remedy(self, note: str) -> str:
-        """Return what to do where it fires; its note may be the cause, and each cause may ask for something else."""
+        """Return what to do where it fires; its note may be the cause, and each cause may ask for
+        something else.
+        """
         return self.advice.get(note, self.advice.get("", ""))
 
 
@@ -70,7 +78,8 @@ class Check(Criterion):
         letter: in the four-check verdict; empty for a check that decides no verdict.
         paper: in the three-check verdict and among flags; empty if it is not in that protocol.
         limit: its limit's name in a configuration, see `fa_audit.core.thresholds`.
-        column: of the tidy table of runs, with the number that decides; ``"margin"`` is formed from accuracies.
+        column: of the tidy table of runs, with the number that decides; ``"margin"`` is formed from
+            accuracies.
         title: what it is about; `short` in figures.
         formula: its quantity as tables have it; `axis`, as figures have it.
         source: where the limit comes from.
@@ -96,7 +105,13 @@ class Check(Criterion):
 
 CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
     "scale": Check(
-        letter="a", paper="D1", limit="growth", side="above", unit="factor", column="max_growth", **OF_CHECKS["scale"]
+        letter="a",
+        paper="D1",
+        limit="growth",
+        side="above",
+        unit="factor",
+        column="max_growth",
+        **OF_CHECKS["scale"],
     ),
     "reference": Check(
         letter="b",
@@ -117,7 +132,13 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         **OF_CHECKS["stability"],
     ),
     "depth": Check(
-        letter="d", paper="D3", limit="depth_margin", side="below", unit="points", column="margin", **OF_CHECKS["depth"]
+        letter="d",
+        paper="D3",
+        limit="depth_margin",
+        side="below",
+        unit="points",
+        column="margin",
+        **OF_CHECKS["depth"],
     ),
     "depth_strict": Check(
         letter="",

@@ -19,7 +19,8 @@ EXTRAS = {  # by package, the extra that it comes with
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Turn the failed import of a package that comes with an extra into one error that names the extra.
+    """Turn the failed import of a package that comes with an extra into one error that names the
+    extra.
 
     Raises:
         AuditError: such a package is not installed, or there is too little memory for torch.
@@ -36,4 +37,6 @@ def naming_extras() -> Iterator[None]:
     except ImportError as error:
         if "failed to map" not in str(error):
             raise
-        raise AuditError(f"{error}: too little memory; raise the limit (`ulimit -v`, or your batch job's).") from error
+        raise AuditError(
+            f"{error}: too little memory; raise the limit (`ulimit -v`, or your batch job's)."
+        ) from error

@@ -57,10 +57,17 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 def not_written(path: Path, error: OSError) -> AuditError:
     """Return the error for a file that the system refused to write."""
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
-    why = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror or error  # of mkdir
+    why = (
+        os.strerror(errno.ENOTDIR)
+        if isinstance(error, FileExistsError)
+        else error.strerror or error
+    )  # of mkdir
     todo = f"Name another place, or make '{folder}' writable"
     if error.errno in FULL:
-        why, todo = f"{why}; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk", "Free some space"
+        why, todo = (
+            f"{why}; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk",
+            "Free some space",
+        )
     return AuditError(
         f"{path}: not written ({why}). {todo}, and run the same command again: what was written before is whole and"
         " kept."
@@ -68,7 +75,9 @@ def not_written(path: Path, error: OSError) -> AuditError:
 
 
 def remove_leftovers(*paths: str | Path) -> None:
-    """Delete the temporary files that a killed process left beside `paths`; no process may be writing them now."""
+    """Delete the temporary files that a killed process left beside `paths`; no process may be
+    writing them now.
+    """
     for path in map(Path, paths):
         for part in path.parent.glob(f".{path.name}.*.part*"):
             part.unlink(missing_ok=True)
@@ -122,7 +131,9 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """Return mappings, lists and tuples as JSON types; NaN and infinities become 'nan', 'inf' and '-inf'."""
+    """Return mappings, lists and tuples as JSON types; NaN and infinities become 'nan', 'inf' and
+    '-inf'.
+    """
     if isinstance(value, Mapping):
         return {key: as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -131,13 +142,16 @@ def as_json(value: Any) -> Any:
 
 
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record of JSON types with the SHA-256 of the entries that it has now; others may be added later."""
+    """Return a record of JSON types with the SHA-256 of the entries that it has now; others may be
+    added later.
+    """
     keys = sorted(record.keys() - {SIGNATURE})
     return {**record, SIGNATURE: {"entries": keys, "sha256": _signature(record, keys)}}
 
 
 def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
-    """Check that the entries of a record which were `signed` are as they were; without a signature nothing is known.
+    """Check that the entries of a record which were `signed` are as they were; without a signature
+    nothing is known.
 
     Raises:
         AuditError: an entry was changed or removed.
@@ -159,8 +173,12 @@ def _signature(record: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def digest_of(value: object, separators: tuple[str, str] = (", ", ": ")) -> str:
-    """Return the SHA-256 of a value of JSON types, in hexadecimal; that of a mapping is of its sorted keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=separators).encode()).hexdigest()
+    """Return the SHA-256 of a value of JSON types, in hexadecimal; that of a mapping is of its
+    sorted keys.
+    """
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, separators=separators).encode()
+    ).hexdigest()
 
 
 def _refuse(constant: str) -> None:

@@ -1,4 +1,6 @@
-"""Check a working folder before work begins in it: writable, room on its disk, no other process at work."""
+"""Check a working folder before work begins in it: writable, room on its disk, no other process at
+work.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _held = contextlib.ExitStack()  # until the process ends, however it ends
 
 
 def check_writable(roots: Iterable[str | Path]) -> None:
-    """Check that files can be written everywhere in `roots`, folders of the working folder; they may be absent.
+    """Check that files can be written everywhere in `roots`, folders of the working folder; they
+    may be absent.
 
     Raises:
         AuditError: a folder cannot be written to, or something else is in its place.
@@ -26,7 +29,9 @@ def check_writable(roots: Iterable[str | Path]) -> None:
             raise AuditError(
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. Move it away."
             )
-        for folder in [place for place, _, _ in os.walk(root)] or [str(root if root.exists() else ".")]:
+        for folder in [place for place, _, _ in os.walk(root)] or [
+            str(root if root.exists() else ".")
+        ]:
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise AuditError(
                     f"{Path(folder).resolve()}: cannot be written to, so no job was started. Make it writable (is its"
@@ -35,7 +40,8 @@ def check_writable(roots: Iterable[str | Path]) -> None:
 
 
 def check_room(roots: Iterable[str | Path]) -> None:
-    """Write a block to the disk of every folder in `roots`, or of the working folder where one is absent.
+    """Write a block to the disk of every folder in `roots`, or of the working folder where one is
+    absent.
 
     Raises:
         AuditError: the block was not written.

@@ -1,4 +1,6 @@
-"""GPUs without torch: how many are visible, their memory, and a lock on each while a job computes on it."""
+"""GPUs without torch: how many are visible, their memory, and a lock on each while a job computes
+on it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ log = logging.getLogger(__name__)
 
 def asks_for_gpu(resources: Mapping[str, object]) -> bool:
     """Return whether a job with these resources is given a GPU, or a share of one by ``gres``."""
-    return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(("gpu", "shard"))
+    return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(
+        ("gpu", "shard")
+    )
 
 
 def jobs_per_gpu() -> int:
@@ -35,7 +39,9 @@ def jobs_per_gpu() -> int:
     """
     text = os.environ.get(SHARING, "1")
     if not re.fullmatch("[1-9][0-9]?", text):
-        raise AuditError(f"{SHARING}: found '{text}'; expected an integer 1..99, the number of jobs that share a GPU.")
+        raise AuditError(
+            f"{SHARING}: found '{text}'; expected an integer 1..99, the number of jobs that share a GPU."
+        )
     return int(text)
 
 
@@ -46,18 +52,34 @@ def visible_gpu_count() -> int:
 
 
 def _visible() -> list[str]:
-    """List the GPUs that CUDA can show, as CUDA reads CUDA_VISIBLE_DEVICES: the first invalid entry ends the list."""
+    """List the GPUs that CUDA can show, as CUDA reads CUDA_VISIBLE_DEVICES: the first invalid entry
+    ends the list.
+    """
     there = [str(index) for index, _ in enumerate(DEVICE_FILES.glob("nvidia[0-9]*"))]
-    entries = [entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(there)).split(",")]
-    return list(takewhile(lambda entry: entry.startswith(("GPU-", "MIG-")) or entry in there, entries if there else []))
+    entries = [
+        entry.strip()
+        for entry in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(there)).split(",")
+    ]
+    return list(
+        takewhile(
+            lambda entry: entry.startswith(("GPU-", "MIG-")) or entry in there,
+            entries if there else [],
+        )
+    )
 
 
 def smallest_gpu_mb() -> int | None:
-    """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi reports it, or None.
+    """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi reports it,
+    or None.
 
     nvidia-smi does not report a part of a GPU (MIG).
     """
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={','.join(_visible())}"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=memory.total",
+        "--format=csv,noheader,nounits",
+        f"--id={','.join(_visible())}",
+    ]
     try:
         said = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout
         return min(map(int, said.split()))
@@ -67,15 +89,21 @@ def smallest_gpu_mb() -> int | None:
 
 @contextmanager
 def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
-    """Hold a lock on one of `gpus` (UUIDs), waiting for one where other jobs hold them all; yield its index.
+    """Hold a lock on one of `gpus` (UUIDs), waiting for one where other jobs hold them all; yield
+    its index.
 
-    A lock is the name of a socket in the system's table, not a file: all users and folders of a machine see it, and
-    the system forgets it when its holder dies (``grep fa-audit /proc/net/unix``). Containers with networks of their
-    own do not see each other's locks and must be given different GPUs.
+    A lock is the name of a socket in the system's table, not a file: all users and folders of a
+    machine see it, and the system forgets it when its holder dies (``grep fa-audit
+    /proc/net/unix``). Containers with networks of their own do not see each other's locks and must
+    be given different GPUs.
     """
     waiting = False
     # The first place on every GPU before the second on any.
-    places = [(index, f"\0fa-audit/{gpu}/{n}") for n in range(jobs_per_gpu()) for index, gpu in enumerate(gpus)]
+    places = [
+        (index, f"\0fa-audit/{gpu}/{n}")
+        for n in range(jobs_per_gpu())
+        for index, gpu in enumerate(gpus)
+    ]
     while True:
         for index, name in places:
             with socket.socket(socket.AF_UNIX) as lock:

@@ -1,7 +1,9 @@
-"""95 % intervals of the checks' quantities over test images and seeds; those over samples and batches: `resampling`.
+"""95 % intervals of the checks' quantities over test images and seeds; those over samples and
+batches: `resampling`.
 
-Imports no numpy: the workflow prints verdicts with it. Sources: Wilson 1927; Newcombe 1998 (method 10); Bonett and
-Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's t).
+Imports no numpy: the workflow prints verdicts with it. Sources: Wilson 1927; Newcombe 1998 (method
+10); Bonett and Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's
+t).
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ def wilson(fraction: float, samples: int) -> Interval:
 
 
 def unpaired_difference(first: float, second: float, samples: int) -> Interval:
-    """Return Newcombe's interval of the difference of two accuracies, each on `samples` samples, taken as independent.
+    """Return Newcombe's interval of the difference of two accuracies, each on `samples` samples,
+    taken as independent.
 
-    Networks that were tested on the same samples mostly err on the same ones: the paired interval is narrower.
+    Networks that were tested on the same samples mostly err on the same ones: the paired interval
+    is narrower.
 
     >>> [round(end, 3) for end in unpaired_difference(0.61, 0.39, 10_000)]
     [0.206, 0.233]
@@ -49,7 +53,8 @@ def paired_difference(first_alone: int, second_alone: int, samples: int) -> Inte
     """Return Bonett and Price's interval of the difference of two accuracies on the same samples.
 
     Args:
-        first_alone, second_alone: samples that only the first, or only the second network classifies correctly.
+        first_alone, second_alone: samples that only the first, or only the second network
+            classifies correctly.
 
     >>> [round(end, 3) for end in paired_difference(30, 10, 1000)]
     [0.007, 0.033]
@@ -63,7 +68,8 @@ def paired_difference(first_alone: int, second_alone: int, samples: int) -> Inte
 
 
 def student_t(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's t distribution: its closed form, inverted by bisection.
+    """Return the 97.5 % quantile of Student's t distribution: its closed form, inverted by
+    bisection.
 
     >>> round(student_t(2), 6), round(student_t(9), 6)
     (4.302653, 2.262157)
@@ -89,7 +95,8 @@ def _two_sided(t: float, degrees: int) -> float:
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
-    """Return the 95 % t-interval of the mean of independent values; None for one value, or one that is not finite.
+    """Return the 95 % t-interval of the mean of independent values; None for one value, or one that
+    is not finite.
 
     >>> [round(end, 3) for end in t_interval([0.50, 0.52, 0.54])]
     [0.47, 0.57]
@@ -101,9 +108,11 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def seeds_to_settle(values: Sequence[float]) -> int | None:
-    """Return how many seeds in all would take 0 out of the t-interval, if mean and deviation stayed as they are.
+    """Return how many seeds in all would take 0 out of the t-interval, if mean and deviation stayed
+    as they are.
 
-    None where that is unknown (one value, one that is not finite, a mean of 0) or takes more than `MOST_SEEDS`.
+    None where that is unknown (one value, one that is not finite, a mean of 0) or takes more than
+    `MOST_SEEDS`.
 
     >>> seeds_to_settle([0.02, -0.01, 0.03]), seeds_to_settle([0.02, 0.021, 0.019])
     (12, 3)
@@ -111,6 +120,12 @@ def seeds_to_settle(values: Sequence[float]) -> int | None:
     if t_interval(values) is None or not (mean := abs(fmean(values))):
         return None
     deviation = stdev(values)
-    lowest = max(len(values), math.floor((Z * deviation / mean) ** 2))  # t exceeds z: fewer never suffice
-    enough = (n for n in range(lowest, MOST_SEEDS + 1) if student_t(n - 1) * deviation < mean * math.sqrt(n))
+    lowest = max(
+        len(values), math.floor((Z * deviation / mean) ** 2)
+    )  # t exceeds z: fewer never suffice
+    enough = (
+        n
+        for n in range(lowest, MOST_SEEDS + 1)
+        if student_t(n - 1) * deviation < mean * math.sqrt(n)
+    )
     return next(enough, None)

@@ -1,4 +1,6 @@
-"""Limits of GPU jobs and of memory, checked before the first job: without the first any number of jobs would start."""
+"""Limits of GPU jobs and of memory, checked before the first job: without the first any number of
+jobs would start.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,20 @@ from itertools import accumulate
 from math import ceil
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.gpu import SHARING, asks_for_gpu, jobs_per_gpu, smallest_gpu_mb, visible_gpu_count
+from fa_audit.core.gpu import (
+    SHARING,
+    asks_for_gpu,
+    jobs_per_gpu,
+    smallest_gpu_mb,
+    visible_gpu_count,
+)
 
 USUAL = 4  # the limit in profiles/slurm
 
 
 def check_address_space() -> None:
-    """Load torch in another process where the address space is limited, since too little of it may end the process.
+    """Load torch in another process where the address space is limited, since too little of it may
+    end the process.
 
     Raises:
         AuditError: torch cannot be loaded.
@@ -24,7 +33,9 @@ def check_address_space() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return
-    done = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, errors="replace")
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch"], capture_output=True, text=True, errors="replace"
+    )
     if done.returncode:
         why = done.stderr.strip().rpartition("\n")[2]
         raise AuditError(
@@ -60,7 +71,8 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
 
     Args:
         limits: as `check_limit` accepted them.
-        needs: memory of a GPU in MB that every run takes; jobs are spread over the GPUs, and the largest may meet.
+        needs: memory of a GPU in MB that every run takes; jobs are spread over the GPUs, and the
+            largest may meet.
 
     Raises:
         AuditError: they do not fit.
@@ -72,15 +84,22 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
     together = list(accumulate(sorted(needs, reverse=True)[:jobs]))
     fitting = sum(need <= memory for need in together)
     if fitting < len(together):
-        others = f"--resources gpu={fitting * gpus}" if fitting else "--resources gpu=0, which computes on the CPU"
+        others = (
+            f"--resources gpu={fitting * gpus}"
+            if fitting
+            else "--resources gpu=0, which computes on the CPU"
+        )
         raise AuditError(
             f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the largest of this"
             f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/gpu.md). Use {others}."
         )
 
 
-def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]) -> str:
-    """Check that something limits how many GPUs of a cluster are asked for at once; return the limits in words.
+def check_cluster_limits(
+    asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]
+) -> str:
+    """Check that something limits how many GPUs of a cluster are asked for at once; return the
+    limits in words.
 
     Args:
         asked: resources of every rule that may be sent, before `limits` are applied to them.
@@ -88,8 +107,15 @@ def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapp
     Raises:
         AuditError: a rule asks for GPUs without a limit.
     """
-    caps = {_cap(rule, resources, limits) for rule, resources in asked.items() if asks_for_gpu(resources)}
-    return " and ".join(f"at most {limits[cap]} GPUs at a time ({cap})" for cap in sorted(caps)) or "their CPUs"
+    caps = {
+        _cap(rule, resources, limits)
+        for rule, resources in asked.items()
+        if asks_for_gpu(resources)
+    }
+    return (
+        " and ".join(f"at most {limits[cap]} GPUs at a time ({cap})" for cap in sorted(caps))
+        or "their CPUs"
+    )
 
 
 def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) -> str:

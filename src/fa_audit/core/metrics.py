@@ -1,4 +1,5 @@
-"""Pure functions of states, gradients and credits. Vectors are rows ``(B, d)``; results are per sample or per layer.
+"""Pure functions of states, gradients and credits. Vectors are rows ``(B, d)``; results are per
+sample or per layer.
 
 A quantity that cannot be measured is marked, never 0, 1 or NaN.
 """
@@ -13,24 +14,34 @@ from fa_audit.core.vectors import Measured, sample_norms, unit
 
 
 def median_ratio(rows: Tensor, others: Tensor) -> Measured:
-    """Return the median over samples of ``||row|| / ||other||``, in float64; others that are zero are left out.
+    """Return the median over samples of ``||row|| / ||other||``, in float64; others that are zero
+    are left out.
 
     >>> rows, others = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])
     >>> median_ratio(rows, others)
     Measured(value=2.5, n=2, n_valid=1, reason='')
     """
     ratios = sample_norms(rows) / sample_norms(others)
-    return median_of(ratios, ratios.isfinite(), "no sample where both norms are finite and the second is not zero")
+    return median_of(
+        ratios,
+        ratios.isfinite(),
+        "no sample where both norms are finite and the second is not zero",
+    )
 
 
 def median_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
     """Return the median of the usable values ``(B,)``, or the reason why there is none."""
     n, n_valid = len(values), int(usable.sum())
-    return Measured(values[usable].median().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
+    return (
+        Measured(values[usable].median().item(), n, n_valid)
+        if n_valid
+        else Measured(None, n, 0, reason)
+    )
 
 
 def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
-    """Return the mean of torch's ``F.cosine_similarity`` (float32, norms clamped at 1e-8), as published cosines are.
+    """Return the mean of torch's ``F.cosine_similarity`` (float32, norms clamped at 1e-8), as
+    published cosines are.
 
     >>> clamped_cosine(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])).value
     0.5
@@ -42,7 +53,8 @@ def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
 
 
 def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
-    """Return the mean cosine over all pairs of vectors ``(d,)``, in float64: 1 if all agree, near 0 if unrelated.
+    """Return the mean cosine over all pairs of vectors ``(d,)``, in float64: 1 if all agree, near 0
+    if unrelated.
 
     >>> mean_pairwise_cosine([torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), torch.tensor([-1.0, 0.0])]).value
     -0.3333333333333333
@@ -50,11 +62,24 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
     cosines = pairwise_cosines(directions)
     count, total = len(cosines), len(directions)
     if count < 2:
-        return Measured(None, total, count, f"needs two batches with a finite, non-zero mean gradient; found {count}")
-    return Measured(((cosines.sum() - cosines.trace()) / (count * (count - 1))).item(), total, count)
+        return Measured(
+            None,
+            total,
+            count,
+            f"needs two batches with a finite, non-zero mean gradient; found {count}",
+        )
+    return Measured(
+        ((cosines.sum() - cosines.trace()) / (count * (count - 1))).item(), total, count
+    )
 
 
 def pairwise_cosines(directions: list[Tensor]) -> Tensor:
-    """Return the cosines ``(K, K)`` between the K of the vectors ``(d,)`` that have a direction, in float64."""
-    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=torch.bool))
+    """Return the cosines ``(K, K)`` between the K of the vectors ``(d,)`` that have a direction, in
+    float64.
+    """
+    rows, valid = (
+        unit(torch.stack(directions))
+        if directions
+        else (torch.empty(0, 1), torch.empty(0, dtype=torch.bool))
+    )
     return rows[valid] @ rows[valid].T

@@ -1,4 +1,6 @@
-"""Set how torch computes: float32 without shortcuts, deterministic kernels, a fixed number of threads."""
+"""Set how torch computes: float32 without shortcuts, deterministic kernels, a fixed number of
+threads.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ import torch
 def set_numerics(threads: int) -> None:
     """Configure the process for training and audits; call it before the first CUDA operation.
 
-    The thread count changes the order of sums and with it the bits, so it belongs to a run and is never
-    taken from the machine.
+    The thread count changes the order of sums and with it the bits, so it belongs to a run and is
+    never taken from the machine.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without importing the compiler
+    torch.set_deterministic_debug_mode(
+        "error"
+    )  # as use_deterministic_algorithms, without importing the compiler
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.allow_tf32 = False  # in torch 2.11 cuDNN does not follow the next line
     torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
@@ -33,7 +37,11 @@ def describe_numerics() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "fp32_precision": torch.backends.fp32_precision,  # type: ignore[attr-defined]
-        "tf32": {name: operation.fp32_precision == "tf32" for name, operation in operations.items()},
-        "cudnn": {name: getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")},
+        "tf32": {
+            name: operation.fp32_precision == "tf32" for name, operation in operations.items()
+        },
+        "cudnn": {
+            name: getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")
+        },
         "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
     }

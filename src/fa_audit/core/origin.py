@@ -1,4 +1,5 @@
-"""Origins of files: the code, packages, machine and inputs that they are made from; another origin makes one stale.
+"""Origins of files: the code, packages, machine and inputs that they are made from; another origin
+makes one stale.
 
 Imports torch only where the device is asked for.
 """
@@ -45,11 +46,15 @@ class Origin:
         return asdict(self)
 
     def __str__(self) -> str:
-        files = "".join(f"; {path} {digest}" for path, digest in {**self.inputs, **self.own_code}.items())
+        files = "".join(
+            f"; {path} {digest}" for path, digest in {**self.inputs, **self.own_code}.items()
+        )
         return f"commit {self.commit}; spec {self.spec}{files}"
 
 
-def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]) -> Origin:
+def origin_of(
+    entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]
+) -> Origin:
     """Return the origin of an artefact that is made now.
 
     Args:
@@ -58,14 +63,19 @@ def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[st
         inputs: the files that it is made from.
     """
     spec = digest_of([entry, sorted(set(runs))])
-    return Origin(commit(), spec, {str(path): sha256_of(path) for path in inputs}, own_code(entry["kind"]))
+    return Origin(
+        commit(), spec, {str(path): sha256_of(path) for path in inputs}, own_code(entry["kind"])
+    )
 
 
-# --- the process and its machine -----------------------------------------------------------------------------------
+# --- the process and its machine
+# -----------------------------------------------------------------------------------
 
 
 def process_origin(device: torch.device | str) -> dict[str, Any]:
-    """Return facts about this process and its device as JSON types; equal for the same code on the same machine."""
+    """Return facts about this process and its device as JSON types; equal for the same code on the
+    same machine.
+    """
     from fa_audit.core.numerics import describe_numerics
 
     return {
@@ -84,14 +94,22 @@ def device_name(device: torch.device | str) -> str:
     import torch
 
     kind = torch.device(device).type
-    return f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
+    return (
+        f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
+    )
 
 
 def cpu_model() -> str | None:
-    """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, which decides the bits of a run."""
+    """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, which decides the
+    bits of a run.
+    """
     with contextlib.suppress(OSError, KeyError):
-        facts = dict(re.findall(r"^(.+?)\s*:\s*(.+)$", CPU.read_text(encoding="utf-8"), re.MULTILINE))
-        return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(facts)
+        facts = dict(
+            re.findall(r"^(.+?)\s*:\s*(.+)$", CPU.read_text(encoding="utf-8"), re.MULTILINE)
+        )
+        return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(
+            facts
+        )
     return platform.processor() or None
 
 
@@ -101,12 +119,22 @@ def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
 
     if torch.device(device).type != "cuda":
         return None
-    driver = re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
-    return {"runtime": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "driver": driver and driver[1]}
+    driver = (
+        re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8"))
+        if DRIVER.exists()
+        else None
+    )
+    return {
+        "runtime": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": driver and driver[1],
+    }
 
 
 def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
-    """Return the peak resident memory of the process and, on a GPU, peak allocated device memory, in MB (1e6 bytes)."""
+    """Return the peak resident memory of the process and, on a GPU, peak allocated device memory,
+    in MB (1e6 bytes).
+    """
     import torch
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -119,19 +147,29 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
 def commit() -> str:
     """Return `git describe` of the running code, or 'unknown' outside a checkout of its own."""
     command = ["git", "describe", "--always", "--dirty", "--tags"]
-    own = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # not a repository in which it is installed
+    own = os.environ | {
+        "GIT_CEILING_DIRECTORIES": str(ROOT.parent)
+    }  # not a repository in which it is installed
     try:
-        done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=own, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
 
 
 def packages() -> dict[str, str | None]:
-    """Return the installed version of this package and of those that it declares; None where one is not installed."""
+    """Return the installed version of this package and of those that it declares; None where one is
+    not installed.
+    """
     found: dict[str, str | None] = {"fa-audit": None}
     with contextlib.suppress(PackageNotFoundError):
-        declared = [line for line in requires("fa-audit") or () if "extra == 'dev'" not in line.replace('"', "'")]
+        declared = [
+            line
+            for line in requires("fa-audit") or ()
+            if "extra == 'dev'" not in line.replace('"', "'")
+        ]
         for name in ("fa-audit", *(re.split(r"[^\w-]", line)[0] for line in declared)):
             found[name] = None
             with contextlib.suppress(PackageNotFoundError):

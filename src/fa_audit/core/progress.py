@@ -13,7 +13,8 @@ EVERY = 0.5  # seconds between two states of a terminal's line
 
 
 def following(items: Iterable[T], what: str, count: int | None = None) -> Iterator[T]:
-    """Yield items, and write the number of each, their count, and the time left as estimated from those that are done.
+    """Yield items, and write the number of each, their count, and the time left as estimated from
+    those that are done.
 
     On a terminal that is one line, cleared at the end; elsewhere a line every ten seconds.
 
@@ -28,8 +29,16 @@ def following(items: Iterable[T], what: str, count: int | None = None) -> Iterat
         for done, item in enumerate(items):
             passed = time.monotonic() - started
             if passed - told > pause or (terminal and not done):
-                told, left = passed, f", {duration(passed / done * (total - done))} left" if done else ""
-                print(f"{start}fa-audit: {what} {done + 1}/{total}{left}", end=end, file=sys.stderr, flush=True)
+                told, left = (
+                    passed,
+                    f", {duration(passed / done * (total - done))} left" if done else "",
+                )
+                print(
+                    f"{start}fa-audit: {what} {done + 1}/{total}{left}",
+                    end=end,
+                    file=sys.stderr,
+                    flush=True,
+                )
             yield item
     finally:
         if terminal:

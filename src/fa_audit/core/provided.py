@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-PLACES = (Path(), PACKAGE.parents[1], PACKAGE / "provided")  # the working folder, the checkout, an installed package
+PLACES = (
+    Path(),
+    PACKAGE.parents[1],
+    PACKAGE / "provided",
+)  # the working folder, the checkout, an installed package
 
 
 def provided(name: str | Path) -> Path:
-    """Return the path of a file or folder: as named, or else as the project has it; as named where neither exists."""
+    """Return the path of a file or folder: as named, or else as the project has it; as named where
+    neither exists.
+    """
     return next((place / name for place in PLACES if (place / name).exists()), Path(name))

@@ -1,4 +1,6 @@
-"""Derive independent random streams from one seed, so that no draw depends on earlier ones of another purpose."""
+"""Derive independent random streams from one seed, so that no draw depends on earlier ones of
+another purpose.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ def stream_seed(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def generator(seed: int, *purpose: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Return a generator for one purpose: on the CPU the same draws for every device, and after every resume.
+def generator(
+    seed: int, *purpose: str | int, device: torch.device | str = "cpu"
+) -> torch.Generator:
+    """Return a generator for one purpose: on the CPU the same draws for every device, and after
+    every resume.
 
     Args:
         device: where it draws; another kind of device gives other draws.
@@ -26,7 +31,9 @@ def generator(seed: int, *purpose: str | int, device: torch.device | str = "cpu"
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run code that draws from torch's global CPU stream as after ``torch.manual_seed(seed)``; leave it as it was."""
+    """Run code that draws from torch's global CPU stream as after ``torch.manual_seed(seed)``;
+    leave it as it was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

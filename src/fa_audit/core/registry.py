@@ -37,11 +37,12 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
-    """Import the object that `registry` names as ``package.module:Object``, or that `name` itself names in this form.
+    """Import the object that `registry` names as ``package.module:Object``, or that `name` itself
+    names in this form.
 
     Raises:
-        AuditError: `name` is not registered (the message lists the names that are), or cannot be imported, as where
-            it needs an extra that is not installed.
+        AuditError: `name` is not registered (the message lists the names that are), or cannot be
+            imported, as where it needs an extra that is not installed.
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
@@ -57,13 +58,16 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
             raise
         raise _own_error(kind, name, error, f". {WHERE}") from error
     if not hasattr(found, attribute):
-        known = [own for own, value in vars(found).items() if getattr(value, "__module__", "") == module]
+        known = [
+            own for own, value in vars(found).items() if getattr(value, "__module__", "") == module
+        ]
         raise unknown(f"{kind} of {module}", attribute, known, where=f"'{entry}'")
     return getattr(found, attribute)
 
 
 def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the docstring of what a name refers to, or else of its module; empty where neither has one.
+    """Return the docstring of what a name refers to, or else of its module; empty where neither has
+    one.
 
     Raises:
         AuditError: as for `load`.
@@ -72,23 +76,35 @@ def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
     return inspect.cleandoc(found.__doc__ or sys.modules[found.__module__].__doc__ or "")
 
 
-def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *arguments: Any, **keywords: Any) -> T:
+def call(
+    kind: str,
+    registry: Mapping[str, str],
+    name: str,
+    returns: type[T],
+    *arguments: Any,
+    **keywords: Any,
+) -> T:
     """Call what a name refers to.
 
     Raises:
-        AuditError: as for `load`; or it is not registered, and fails or returns something other than `returns`.
+        AuditError: as for `load`; or it is not registered, and fails or returns something other
+            than `returns`.
     """
     function = load(kind, registry, name)
     with naming_errors(kind, registry, name):
         made = function(*arguments, **keywords)
     if not isinstance(made, returns):
         expected = f"{returns.__module__}.{returns.__qualname__}"
-        raise AuditError(f"{kind} '{name}': found {type(made).__name__}; expected it to return a {expected}.")
+        raise AuditError(
+            f"{kind} '{name}': found {type(made).__name__}; expected it to return a {expected}."
+        )
     return made
 
 
 @contextlib.contextmanager
-def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: bool = False) -> Iterator[None]:
+def naming_errors(
+    kind: str, registry: Mapping[str, str], name: str, *, inside: bool = False
+) -> Iterator[None]:
     """Turn an exception of code that is not registered into one error that names its line.
 
     Args:
@@ -108,14 +124,22 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return the error for a name whose code failed, ending with the line there, or else with `without`."""
+    """Return the error for a name whose code failed, ending with the line there, or else with
+    `without`.
+    """
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
 def _place(name: str, error: BaseException) -> str:
-    """Return the last line of a name's file that an exception passed through; empty where it passed through none."""
+    """Return the last line of a name's file that an exception passed through; empty where it passed
+    through none.
+    """
     file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file
+    ]
     return f" in {file}, line {lines[-1]}." if lines else ""
 
 
@@ -132,7 +156,8 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a function is registered, or can be imported, takes its call in `CALLS` and returns a value.
+    """Check that a function is registered, or can be imported, takes its call in `CALLS` and
+    returns a value.
 
     Raises:
         AuditError: as for `load`; or it takes other arguments, or returns nothing.
@@ -144,8 +169,15 @@ def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
         inspect.signature(function, follow_wrapped=False).bind(first, **dict.fromkeys(keywords))
     except (TypeError, ValueError) as error:
         given = ", ".join([first, *(f"{word}=..." for word in keywords)])
-        raise AuditError(f"'{name}': {error}; it is called as {name.partition(':')[2]}({given}).") from error
+        raise AuditError(
+            f"'{name}': {error}; it is called as {name.partition(':')[2]}({given})."
+        ) from error
     if isinstance(function, FunctionType):
         steps = pairwise(dis.get_instructions(function))
-        if not any(step.opname == "RETURN_VALUE" and before.opname != "LOAD_CONST" for before, step in steps):
-            raise AuditError(f"'{name}': found no return with a value; expected it to return what it makes.")
+        if not any(
+            step.opname == "RETURN_VALUE" and before.opname != "LOAD_CONST"
+            for before, step in steps
+        ):
+            raise AuditError(
+                f"'{name}': found no return with a value; expected it to return what it makes."
+            )

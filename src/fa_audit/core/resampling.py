@@ -20,8 +20,8 @@ RESAMPLES = 2000
 def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
     """Return medians of every row in resamples of the columns, shape ``(resamples, R)``.
 
-    All rows are resampled alike, so that a ratio of two of them compares the same samples. As in torch, the median of
-    an even number of samples is the lower of the two in the middle.
+    All rows are resampled alike, so that a ratio of two of them compares the same samples. As in
+    torch, the median of an even number of samples is the lower of the two in the middle.
 
     Args:
         rows: ``(R, B)``, one quantity of B samples a row.
@@ -45,7 +45,8 @@ def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 
 
 
 def largest_growth(medians: np.ndarray) -> np.ndarray:
-    """Return the largest ratio of a median to the one before it, ``(..., S) -> (...)``; infinite behind a 0.
+    """Return the largest ratio of a median to the one before it, ``(..., S) -> (...)``; infinite
+    behind a 0.
 
     >>> largest_growth(np.array([[1.0, 2.0, 8.0], [1.0, 3.0, 3.0]])).tolist()
     [4.0, 3.0]
@@ -60,7 +61,8 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     """Return where the middle 95 % of bootstrap draws lie; None where a draw is NaN.
 
-    The interval is widened to `value` where that lies outside, as a maximum over many equal blocks can.
+    The interval is widened to `value` where that lies outside, as a maximum over many equal blocks
+    can.
 
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)
@@ -75,10 +77,11 @@ def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
 
 
 def jackknife_interval(cosines: np.ndarray) -> Interval | None:
-    """Return the delete-one jackknife interval of the mean over pairs of different batches, within -1..1.
+    """Return the delete-one jackknife interval of the mean over pairs of different batches, within
+    -1..1.
 
-    ``mean ± t sqrt((K - 1) / K sum_k (m_k - mean of m)^2)``, ``m_k`` the mean without batch k, t at K - 1 degrees of
-    freedom; None for fewer than `FEWEST` batches.
+    ``mean ± t sqrt((K - 1) / K sum_k (m_k - mean of m)^2)``, ``m_k`` the mean without batch k, t at
+    K - 1 degrees of freedom; None for fewer than `FEWEST` batches.
 
     Args:
         cosines: symmetric ``(K, K)``, of every pair of batches.

@@ -1,4 +1,5 @@
-"""The two verdict rules, over which checks fire: for a network, for a row of a table, and for a run over its seeds.
+"""The two verdict rules, over which checks fire: for a network, for a row of a table, and for a run
+over its seeds.
 
 A row is of the tidy table of runs: values, or their texts in the CSV.
 """
@@ -13,7 +14,9 @@ from typing import Any, Literal
 from fa_audit.core.checks import CHECKS
 
 NON_FINITE = "non-finite"  # in the place of a check that fired: a state, gradient or logit is NaN or infinite
-Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None where one was not evaluated, which is never a pass
+Fires = Mapping[
+    str, bool | None
+]  # by the names of `CHECKS`; None where one was not evaluated, which is never a pass
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class Rule:
     """A verdict rule.
 
     Attributes:
-        key: the attribute of a `Check` that names it in the verdict; checks without one decide nothing.
+        key: the attribute of a `Check` that names it in the verdict; checks without one decide
+            nothing.
         words: the verdict where the rule is against the network, for it, and open.
         template: of a verdict with its reasons.
         separator: between reasons.
@@ -67,7 +71,8 @@ class Rule:
         return self.template.format(self.words[against], listed)
 
     def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
-        """Return whether other outcomes of the checks in `near` would change the verdict, its reasons aside.
+        """Return whether other outcomes of the checks in `near` would change the verdict, its
+        reasons aside.
 
         If another check fires clearly, the verdict cannot change.
         """
@@ -80,18 +85,31 @@ class Rule:
 
 
 THREE = Rule(
-    "paper", {True: "FAIL", False: "PASS", None: "INCOMPLETE"}, "{}({})", "+", frozenset({"scale", "reference"})
+    "paper",
+    {True: "FAIL", False: "PASS", None: "INCOMPLETE"},
+    "{}({})",
+    "+",
+    frozenset({"scale", "reference"}),
 )
-FOUR = Rule("letter", {True: "needs walk-back", False: "trustworthy", None: "incomplete"}, "{} ({})", ", ")
-RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit's JSON and in tables
+FOUR = Rule(
+    "letter", {True: "needs walk-back", False: "trustworthy", None: "incomplete"}, "{} ({})", ", "
+)
+RULES = {
+    "three_check": THREE,
+    "four_check": FOUR,
+}  # by their names in an audit's JSON and in tables
 
 
 def verdicts_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both verdicts of a row, and whether each is ``_borderline``, from the outcomes of its checks."""
+    """Return both verdicts of a row, and whether each is ``_borderline``, from the outcomes of its
+    checks.
+    """
     fires, finite = fires_of(row, CHECKS), is_finite(row)
     near = [name for name in CHECKS if flag_of(row.get(f"{name}_borderline"))]
     texts = {name: rule.text(fires, finite) for name, rule in RULES.items()}
-    return texts | {f"{name}_borderline": rule.depends(fires, near, finite) for name, rule in RULES.items()}
+    return texts | {
+        f"{name}_borderline": rule.depends(fires, near, finite) for name, rule in RULES.items()
+    }
 
 
 def fires_of(row: Mapping[str, Any], checks: Iterable[str]) -> dict[str, bool | None]:
@@ -100,12 +118,15 @@ def fires_of(row: Mapping[str, Any], checks: Iterable[str]) -> dict[str, bool | 
 
 
 def is_finite(row: Mapping[str, Any]) -> bool:
-    """Return whether every state, gradient and logit of a row's network is finite, as far as the row knows."""
+    """Return whether every state, gradient and logit of a row's network is finite, as far as the
+    row knows.
+    """
     return flag_of(row.get("finite")) is not False
 
 
 def flag_of(value: Any) -> bool | None:
-    """Return an outcome as a row holds it, a boolean, its text or its number; None for anything else.
+    """Return an outcome as a row holds it, a boolean, its text or its number; None for anything
+    else.
 
     pandas makes numbers of a column of booleans that is joined with an empty one.
 

@@ -1,8 +1,10 @@
-"""The files that decide the results of each stage of the workflow, and digests of the code in them. Imports no torch.
+"""The files that decide the results of each stage of the workflow, and digests of the code in them.
+Imports no torch.
 
-A digest becomes a parameter of the stage's jobs, whose results are made again where it changes. It is of what computes:
-comments, docstrings, layout, log messages and errors change nothing in a result, and are left out. Up to the audit,
-whose readers word it anew, so are the texts of this package.
+A digest becomes a parameter of the stage's jobs, whose results are made again where it changes. It
+is of what computes: comments, docstrings, layout, log messages and errors change nothing in a
+result, and are left out. Up to the audit, whose readers word it anew, so are the texts of this
+package.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ AUDIT = (
 )
 TEXTS = ("core/check_texts.py", "audit/sentences.py", "documents/")
 
-# By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder where a slash ends it.
+# By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
+# where a slash ends it.
 STAGES: dict[str, tuple[str, ...]] = {
     "prepare_data": ("core/randomness.py",),
     "train": (*NETWORK, *TRAINING),
@@ -93,7 +96,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "draw_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
     "build_report": (*CHECKS, *TEXTS, "experiments/published.py", "methods/claims.yaml"),
 }
-# Whatever a stage runs counts with what it imports from these rooms, and from the folders of its user.
+# Whatever a stage runs counts with what it imports from these rooms, and from the folders of its
+# user.
 FOLLOWED = ("data", "methods", "networks", "results")
 WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
@@ -105,30 +109,39 @@ def code_digest(stage: str, *entries: str) -> str:
     """Return one digest of the code that a stage runs, followed by `entries`.
 
     Args:
-        entries: ``package.module:Object`` of the methods, networks, data sets, figures or tables that it loads.
+        entries: ``package.module:Object`` of the methods, networks, data sets, figures or tables
+            that it loads.
 
     Raises:
         AuditError: a file is not Python source.
     """
-    contents = [[path.name, _content(path, stage not in WORDLESS)] for path in stage_files(stage, *entries)]
+    contents = [
+        [path.name, _content(path, stage not in WORDLESS)] for path in stage_files(stage, *entries)
+    ]
     return " ".join([digest_of(sorted(contents)), *entries])
 
 
 def stage_files(stage: str, *entries: str) -> list[Path]:
-    """Return the files that decide the results of a stage: its script, those of `STAGES`, and what these import."""
+    """Return the files that decide the results of a stage: its script, those of `STAGES`, and what
+    these import.
+    """
     script = SCRIPTS / f"{stage}.py"  # not in an installed package
     declared = [path for name in STAGES[stage] for path in _files(name)]
     return _with_imports([*([script] if script.exists() else []), *declared, *_modules(entries)])
 
 
 def own_code(*names: str) -> dict[str, str]:
-    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` load, directly or not.
+    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` load,
+    directly or not.
 
     Registered names load none.
     """
     files = _with_imports(_modules(name for name in names if ":" in name))
     own = [path for path in files if not path.is_relative_to(PACKAGE)]
-    return {str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path): sha256_of(path) for path in own}
+    return {
+        str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path): sha256_of(path)
+        for path in own
+    }
 
 
 def _modules(entries: Iterable[str]) -> list[Path]:
@@ -137,7 +150,8 @@ def _modules(entries: Iterable[str]) -> list[Path]:
 
 
 def _with_imports(files: Iterable[Path]) -> list[Path]:
-    """Return files and what they import, directly or not, from the rooms of `FOLLOWED` and the user's folders.
+    """Return files and what they import, directly or not, from the rooms of `FOLLOWED` and the
+    user's folders.
 
     The package's `__init__` files hold registries, whose entries are in `code_digest`.
     """
@@ -146,7 +160,9 @@ def _with_imports(files: Iterable[Path]) -> list[Path]:
     while waiting:
         path = waiting.pop()
         if path.suffix == ".py":
-            new = [file for file in _imported_files(path) if file not in found and _is_followed(file)]
+            new = [
+                file for file in _imported_files(path) if file not in found and _is_followed(file)
+            ]
             found.update(new)
             waiting += new
     return sorted(found)
@@ -167,7 +183,8 @@ def _is_followed(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> list[Path]:
-    """Return the files of all modules that a file imports, and of the packages of its user that these are in.
+    """Return the files of all modules that a file imports, and of the packages of its user that
+    these are in.
 
     Names imported from a package may be modules.
     """
@@ -182,13 +199,19 @@ def _imported_files(path: Path) -> list[Path]:
             names.append((within.rstrip("."), folders))
     found = [_module_file(name, *folders) for name, folders in names if name]
     packages = [path.with_name("__init__.py")] if not path.is_relative_to(PACKAGE) else []
-    packages += [file.with_name("__init__.py") for file in found if file and not file.is_relative_to(PACKAGE)]
+    packages += [
+        file.with_name("__init__.py") for file in found if file and not file.is_relative_to(PACKAGE)
+    ]
     return [file for file in (*found, *packages) if file is not None and file.is_file()]
 
 
 def _module_file(name: str, *folders: Path) -> Path | None:
     """Return the file of a module of this project or of its user, or None for everything else."""
-    users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    users = [
+        Path(folder).resolve()
+        for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if folder
+    ]
     return find_module(name, folders or [PACKAGE.parent, *users, Path.cwd()])  # as jobs search
 
 
@@ -205,7 +228,8 @@ def _content(path: Path, texts: bool) -> str:
     """Return a digest of what a file computes.
 
     Args:
-        texts: the texts of this package count. A user's always do, and those by which readers know a warning.
+        texts: the texts of this package count. A user's always do, and those by which readers know
+            a warning.
     """
     if path.suffix != ".py":
         return sha256_of(path)
@@ -214,7 +238,9 @@ def _content(path: Path, texts: bool) -> str:
 
 
 def _form(node: object, texts: bool) -> str:
-    """Return a part of a syntax tree as text, the same in all versions of Python, without what computes nothing."""
+    """Return a part of a syntax tree as text, the same in all versions of Python, without what
+    computes nothing.
+    """
     if isinstance(node, list):
         return ",".join(_form(part, texts) for part in node if not _says_only(part))
     if isinstance(node, ast.Raise):
@@ -229,7 +255,11 @@ def _form(node: object, texts: bool) -> str:
         return repr(node)
     unread = {"ctx", "kind", "type_comment", "msg"}  # msg: of an assert
     fields = [(name, getattr(node, name, None)) for name in node._fields if name not in unread]
-    parts = [f"{name}={_form(value, texts)}" for name, value in fields if value is not None and value != []]
+    parts = [
+        f"{name}={_form(value, texts)}"
+        for name, value in fields
+        if value is not None and value != []
+    ]
     return f"{type(node).__name__}({' '.join(parts)})"
 
 

@@ -22,14 +22,16 @@ class DiagnosticThresholds:
     """Limits of the checks; the first four, their names and values are the paper's.
 
     Attributes:
-        h_norm_explosion_ratio: D1 / (a) fires above this ratio of median state norms across one block.
-        g_norm_floor: D2 / (b) fires below this median ``||g_L||`` (gradient of the mean loss of 128 samples; for other
-            batches see `floor_for`).
+        h_norm_explosion_ratio: D1 / (a) fires above this ratio of median state norms across one
+            block.
+        g_norm_floor: D2 / (b) fires below this median ``||g_L||`` (gradient of the mean loss of 128
+            samples; for other batches see `floor_for`).
         stability_drift_ceiling: (c) fires above this mean pairwise cosine between batches.
-        frozen_acc_margin_pp: D3 / (d) fires below this accuracy margin over the frozen baseline, in percentage points.
-        loss_saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small gradient comes
-            from a saturated loss and not from an exploded state. Ours: healthy and exploded networks have 1 to 100,
-            a network at 99 % accuracy at 1e-3 and below.
+        frozen_acc_margin_pp: D3 / (d) fires below this accuracy margin over the frozen baseline, in
+            percentage points.
+        loss_saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small
+            gradient comes from a saturated loss and not from an exploded state. Ours: healthy and
+            exploded networks have 1 to 100, a network at 99 % accuracy at 1e-3 and below.
 
     Raises:
         AuditError: a limit is not a number, not finite, or outside the range of what it limits.
@@ -47,7 +49,9 @@ class DiagnosticThresholds:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Return the limits by their names in a configuration and an audit's JSON, the margin as a fraction."""
+        """Return the limits by their names in a configuration and an audit's JSON, the margin as a
+        fraction.
+        """
         values = _without_field() | {name: getattr(self, field) for name, field in FIELDS.items()}
         return values | {"depth_margin": round(self.frozen_acc_margin_pp / 100, 12)}
 
@@ -62,7 +66,11 @@ class DiagnosticThresholds:
         limits = {name: limit for name, limit in limits.items() if own.get(name) != limit}
         if strange := sorted(limits.keys() - FIELDS.keys()):
             raise unknown("limit", strange[0], FIELDS, where="thresholds")
-        points = {"depth_margin": round(100 * limits["depth_margin"], 10)} if "depth_margin" in limits else {}
+        points = (
+            {"depth_margin": round(100 * limits["depth_margin"], 10)}
+            if "depth_margin" in limits
+            else {}
+        )
         return cls(**{FIELDS[name]: value for name, value in (dict(limits) | points).items()})
 
 
@@ -77,7 +85,9 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {  # by the unit of a c
 
 
 def _without_field() -> dict[str, float]:
-    """Return the limits of checks for which `DiagnosticThresholds` has no field: always their defaults."""
+    """Return the limits of checks for which `DiagnosticThresholds` has no field: always their
+    defaults.
+    """
     return {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
 
 
@@ -95,7 +105,8 @@ def _checked(name: str, value: Any) -> float:
 
 
 def floor_for(reference: float, samples: int) -> float:
-    """Return the floor of D2 for batches of another size than 128: the gradient of a mean loss scales as 1 / B.
+    """Return the floor of D2 for batches of another size than 128: the gradient of a mean loss
+    scales as 1 / B.
 
     >>> floor_for(1e-7, 128), floor_for(1e-7, 32)
     (1e-07, 4e-07)
@@ -104,7 +115,8 @@ def floor_for(reference: float, samples: int) -> float:
 
 
 def fires(check: str, value: Any, limit: Any) -> Any:
-    """Return whether a check fires: its value is strictly on the wrong side of its limit. NaN never fires.
+    """Return whether a check fires: its value is strictly on the wrong side of its limit. NaN never
+    fires.
 
     >>> fires("growth", 51.0, 50.0), fires("depth_margin", 0.02, 0.02), fires("reference", float("nan"), 1e-7)
     (True, False, False)
@@ -117,9 +129,11 @@ def fires(check: str, value: Any, limit: Any) -> Any:
 
 
 def distance(check: str, value: float, limit: float) -> float:
-    """Return the distance of a value from its limit: positive where the check does not fire, negative where it does.
+    """Return the distance of a value from its limit: positive where the check does not fire,
+    negative where it does.
 
-    Growth and reference: the factor between both, in decades (``log10``); stability and depth margin: the difference.
+    Growth and reference: the factor between both, in decades (``log10``); stability and depth
+    margin: the difference.
 
     >>> distance("growth", 0.5, 50.0), distance("reference", 1e-9, 1e-7), distance("depth_margin", 0.5, 0.25)
     (2.0, -2.0, 0.25)

@@ -1,7 +1,7 @@
 """Validation of what is read from files: strict pydantic models, and one line for each problem.
 
-The description of a field, and the docstring of a model, complete the sentence "found ...; expected ...". Imports no
-torch.
+The description of a field, and the docstring of a model, complete the sentence "found ...; expected
+...". Imports no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 class Strict(BaseModel):
-    """A mapping of known keys: 5.0 is not an integer, true is not a number, NaN and infinities are refused."""
+    """A mapping of known keys: 5.0 is not an integer, true is not a number, NaN and infinities are
+    refused.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -39,10 +41,14 @@ def _different(values: list[T]) -> list[T]:
     return values
 
 
-Different = Annotated[list[T], AfterValidator(_different), Field(json_schema_extra={"uniqueItems": True})]
+Different = Annotated[
+    list[T], AfterValidator(_different), Field(json_schema_extra={"uniqueItems": True})
+]
 
 
-def validated(model: type[M], value: Any, where: str, line_of: Callable[[str], str] = lambda place: "") -> M:
+def validated(
+    model: type[M], value: Any, where: str, line_of: Callable[[str], str] = lambda place: ""
+) -> M:
     """Return a parsed file as a model; `where` and `line_of` are as in `config_error`.
 
     Raises:
@@ -60,7 +66,11 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         model.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"], one["msg"]) for one in found])
+        yield from _lines(
+            model.model_json_schema(),
+            value,
+            [(one["type"], one["loc"], one["msg"]) for one in found],
+        )
 
 
 def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str]) -> AuditError:
@@ -68,16 +78,21 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
     Args:
         where: the file or value that has them.
-        line_of: the file and line of a place such as ``settings.demo.epochs``; empty where they are not known.
+        line_of: the file and line of a place such as ``settings.demo.epochs``; empty where they are
+            not known.
     """
     found = list(dict.fromkeys(map(printable, problems)))
     more = f"\n  ... and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
     lines = [line_of(text.partition(": ")[0].partition(" ")[0]) for text in found[:MOST_PROBLEMS]]
     places = [line or where for line in lines[:1]] + lines[1:]
-    return AuditError("\n  ".join(": ".join(filter(None, pair)) for pair in zip(places, found)) + more)
+    return AuditError(
+        "\n  ".join(": ".join(filter(None, pair)) for pair in zip(places, found)) + more
+    )
 
 
-def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], str]]) -> Iterator[str]:
+def _lines(
+    schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], str]]
+) -> Iterator[str]:
     there = [_found(value, loc) for _, loc, _ in errors]
     missing = defaultdict(list)
     for (kind, loc, _), (place, _) in zip(errors, there):
@@ -89,13 +104,19 @@ def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], 
             yield _key_line(schema, value, _found(value, loc[:-2])[0], loc[-2])
         elif kind == "invalid_key":
             yield _key_line(schema, value, place[:-1], loc[-1])
-        elif kind == "value_error":  # of a validator, whose AuditError says what was found and what is expected
+        elif (
+            kind == "value_error"
+        ):  # of a validator, whose AuditError says what was found and what is expected
             yield f"{_dotted(place)}: {message.removeprefix('Value error, ')}"
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
             yield str(unknown("key", loc[-1], known, where=_dotted(place)))
         elif not (kind.endswith("_type") and place in inside):  # of another member of a union
-            text = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {shortened(found)}"
+            text = (
+                f"missing {', '.join(missing[place])}"
+                if kind == "missing"
+                else f"found {shortened(found)}"
+            )
             around = (_node(schema, value, place[:length]) for length in range(len(place), -1, -1))
             expected = next(node["description"] for node in around if node.get("description"))
             yield f"{_dotted(place)}: {text}; expected {expected}."
@@ -111,10 +132,16 @@ def _dotted(place: tuple[Any, ...]) -> str:
 
 
 def _found(value: Any, loc: Iterable[Any]) -> tuple[tuple[Any, ...], Any]:
-    """Return the place that pydantic means, without the names of a union's members in it, and the value there."""
+    """Return the place that pydantic means, without the names of a union's members in it, and the
+    value there.
+    """
     place = []
     for part in loc:
-        if part in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(part, int):
+        if (
+            part in value
+            if isinstance(value, Mapping)
+            else isinstance(value, list) and isinstance(part, int)
+        ):
             value = value[part]
             place.append(part)
     return tuple(place), value
@@ -131,10 +158,15 @@ def _node(schema: Schema, value: Any, place: tuple[Any, ...]) -> Schema:
 
 
 def _members(schema: Schema, node: Schema, value: Any) -> list[Schema]:
-    """Return a node with its reference resolved, then the members of a union that the value may be meant as."""
+    """Return a node with its reference resolved, then the members of a union that the value may be
+    meant as.
+    """
     while "$ref" in node:
         name = node["$ref"].rpartition("/")[2]
-        node = {**schema["$defs"][name], **{key: part for key, part in node.items() if key != "$ref"}}
+        node = {
+            **schema["$defs"][name],
+            **{key: part for key, part in node.items() if key != "$ref"},
+        }
     options = [option for kind in OF_UNIONS for option in node.get(kind, ())]
     members = [member for option in options for member in _members(schema, option, value)]
     meant = [member for member in members if _is_meant(member, value)] or members
@@ -143,8 +175,12 @@ def _members(schema: Schema, node: Schema, value: Any) -> list[Schema]:
 
 
 def _is_meant(node: Schema, value: Any) -> bool:
-    fixed = {key: part["const"] for key, part in node.get("properties", {}).items() if "const" in part}
-    return not isinstance(value, Mapping) or all(value.get(key) == const for key, const in fixed.items())
+    fixed = {
+        key: part["const"] for key, part in node.get("properties", {}).items() if "const" in part
+    }
+    return not isinstance(value, Mapping) or all(
+        value.get(key) == const for key, const in fixed.items()
+    )
 
 
 def _children(node: Schema, part: Any) -> Iterator[Schema]:

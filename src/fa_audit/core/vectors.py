@@ -1,4 +1,5 @@
-"""Norms, growth and angles of rows ``(B, d)``: what a training's history and an audit both measure, in float64.
+"""Norms, growth and angles of rows ``(B, d)``: what a training's history and an audit both measure,
+in float64.
 
 A quantity that cannot be measured is marked, never 0, 1 or NaN.
 """
@@ -44,7 +45,8 @@ def sample_norms(rows: Tensor) -> Tensor:
 
 
 def median_norm(rows: Tensor) -> float:
-    """Return the median over samples of the L2 norm of ``(B, d)``, in float64; NaN and infinities pass through.
+    """Return the median over samples of the L2 norm of ``(B, d)``, in float64; NaN and infinities
+    pass through.
 
     >>> median_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 9.0]]))
     5.0
@@ -55,11 +57,16 @@ def median_norm(rows: Tensor) -> float:
 def mean_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
     """Return the mean of the usable values ``(B,)``, or the reason why there is none."""
     n, n_valid = len(values), int(usable.sum())
-    return Measured(values[usable].mean().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
+    return (
+        Measured(values[usable].mean().item(), n, n_valid)
+        if n_valid
+        else Measured(None, n, 0, reason)
+    )
 
 
 def growth(hidden_norms: list[float]) -> list[float]:
-    """Return ``median||h_{l+1}|| / median||h_l||`` of every block; infinite where the block's input vanishes.
+    """Return ``median||h_{l+1}|| / median||h_l||`` of every block; infinite where the block's input
+    vanishes.
 
     Args:
         hidden_norms: the median norms of ``h_0..h_L``.
@@ -71,7 +78,8 @@ def growth(hidden_norms: list[float]) -> list[float]:
 
 
 def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale rows to unit length in float64; also return a mask ``(B,)`` of the rows that have a direction.
+    """Scale rows to unit length in float64; also return a mask ``(B,)`` of the rows that have a
+    direction.
 
     Dividing by the largest entry first keeps squares from under- and overflowing.
 

@@ -1,7 +1,7 @@
 """Registry of data sets: name -> function ``(data_root) -> Dataset``.
 
-One new file and one line here add a data set; one that lives elsewhere is named ``package.module:function`` instead.
-This file holds names only and imports no torch.
+One new file and one line here add a data set; one that lives elsewhere is named
+``package.module:function`` instead. This file holds names only and imports no torch.
 """
 
 DATASETS: dict[str, str] = {
@@ -10,4 +10,7 @@ DATASETS: dict[str, str] = {
     "cifar100": "fa_audit.data.cifar:cifar100",
     "synthetic_teacher": "fa_audit.data.synthetic_teacher:synthetic_teacher",
 }
-WITHOUT_FILES = ("digits", "synthetic_teacher")  # made from installed packages: their `data_root` is unused
+WITHOUT_FILES = (
+    "digits",
+    "synthetic_teacher",
+)  # made from installed packages: their `data_root` is unused

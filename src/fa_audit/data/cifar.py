@@ -1,6 +1,8 @@
-"""CIFAR-10 and CIFAR-100 through torchvision: found in a local folder, or downloaded there; md5-checked either way.
+"""CIFAR-10 and CIFAR-100 through torchvision: found in a local folder, or downloaded there;
+md5-checked either way.
 
-Source: Krizhevsky 2009. Normalisation constants and augmentation (random crop with padding 4, flip) as in the paper.
+Source: Krizhevsky 2009. Normalisation constants and augmentation (random crop with padding 4, flip)
+as in the paper.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def cifar100(data_root: Path) -> Dataset:
     return _dataset("cifar100", data_root, 100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 
-def _dataset(name: str, root: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
+def _dataset(
+    name: str, root: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Dataset:
     with naming_extras():
         from torchvision import datasets
     source = getattr(datasets, name.upper())
@@ -59,7 +63,11 @@ def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
     """List the files of the data set that are missing or have the wrong md5, each with the reason."""
     from torchvision.datasets.utils import check_integrity
 
-    published = [*source.train_list, *source.test_list, [source.meta["filename"], source.meta["md5"]]]
+    published = [
+        *source.train_list,
+        *source.test_list,
+        [source.meta["filename"], source.meta["md5"]],
+    ]
     paths = [(root / source.base_folder / name, md5) for name, md5 in published]
     return [
         f"{path} ({'wrong md5' if path.exists() else 'missing'})"
@@ -80,9 +88,17 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
     for attempt in range(ATTEMPTS):
         if not (damaged := _damaged(source, root)):
             return
-        log.info("downloading %s into %s (attempt %d of %d)", source.__name__, root, attempt + 1, ATTEMPTS)
+        log.info(
+            "downloading %s into %s (attempt %d of %d)",
+            source.__name__,
+            root,
+            attempt + 1,
+            ATTEMPTS,
+        )
         try:
-            download_and_extract_archive(source.url, root, filename=source.filename, md5=source.tgz_md5)
+            download_and_extract_archive(
+                source.url, root, filename=source.filename, md5=source.tgz_md5
+            )
         except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: md5 of the archive
             failure = error
             time.sleep(2**attempt)

@@ -36,7 +36,9 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
             described = json.loads((stream.metadata() or {})[KEY])
             arrays = {name: stream.get_tensor(name) for name in ARRAYS}
         recorded = described.pop("sha256")
-        altered = [name for name, found in checksums(described, arrays).items() if found != recorded[name]]
+        altered = [
+            name for name, found in checksums(described, arrays).items() if found != recorded[name]
+        ]
     except FileNotFoundError:
         raise AuditError(f"{path}: no such file; {HINT}.") from None
     except (OSError, SafetensorError, *FOREIGN) as error:
@@ -44,7 +46,9 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
             f"{path}: not a data set written by fa-audit ({error}). If it should be one, delete it and {HINT}."
         ) from error
     if altered:
-        raise AuditError(f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete it and {HINT}.")
+        raise AuditError(
+            f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete it and {HINT}."
+        )
     return described, arrays
 
 

@@ -1,7 +1,7 @@
 """A data set as arrays in memory, and its minibatches.
 
-Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay as they are stored (uint8, or float32 for
-inputs that are not pictures) until a batch is made.
+Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay as they are stored
+(uint8, or float32 for inputs that are not pictures) until a batch is made.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Dataset:
         classes: number of classes.
         scale: the pixel value that means 1.0.
         mean, std: per-channel normalisation of ``pixel / scale``.
-        padding: random crops come from images with this many zero pixels on each side; 0 turns them off.
+        padding: random crops come from images with this many zero pixels on each side; 0 turns them
+            off.
         flip: mirror half of the training images.
     """
 
@@ -60,12 +61,18 @@ class Dataset:
     @property
     def sha256(self) -> str:
         """Return the digest of all arrays and of how to present them."""
-        return joined(checksums(self.described, {name: getattr(self, name).cpu() for name in ARRAYS}))
+        return joined(
+            checksums(self.described, {name: getattr(self, name).cpu() for name in ARRAYS})
+        )
 
     @property
     def described(self) -> dict[str, Any]:
         """Return everything but the arrays."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ARRAYS}
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ARRAYS
+        }
 
     def to(self, device: torch.device | str) -> Dataset:
         """Return the same data set with its arrays on `device`."""
@@ -79,12 +86,15 @@ class Dataset:
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and std of stored pixels, ``(1, C, 1, 1)``, moved to the images' device once."""
-        moments = self.scale * torch.tensor((self.mean, self.std)).view(2, 1, -1, 1, 1).to(self.train_images.device)
+        moments = self.scale * torch.tensor((self.mean, self.std)).view(2, 1, -1, 1, 1).to(
+            self.train_images.device
+        )
         return moments[0], moments[1]
 
 
 def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
-    """Return the data set without the last samples of its training set, and one with these as its test set.
+    """Return the data set without the last samples of its training set, and one with these as its
+    test set.
 
     Args:
         fraction: of the training set, rounded to whole samples, at least one; 0 holds out nothing.
@@ -108,7 +118,9 @@ def save_dataset(dataset: Dataset, path: str | Path) -> None:
     """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
     described = dataset.described
-    metadata = {KEY: json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)}
+    metadata = {
+        KEY: json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)
+    }
     write_bytes(path, save(arrays, metadata))
 
 
@@ -120,7 +132,8 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
         data_root: where its files are, or are downloaded to; ``~`` is the home folder.
 
     Raises:
-        AuditError: the data set is unknown, it cannot be obtained, or its arrays do not fit each other.
+        AuditError: the data set is unknown, it cannot be obtained, or its arrays do not fit each
+            other.
     """
     dataset = call("dataset", DATASETS, name, Dataset, Path(data_root).expanduser())
     with naming_errors("dataset", DATASETS, name):
@@ -130,11 +143,17 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
 
 
 def _array_problems(dataset: Dataset) -> Iterator[str]:
-    """Yield what is wrong with arrays and normalisation: shapes, types, NaN, labels without a class."""
+    """Yield what is wrong with arrays and normalisation: shapes, types, NaN, labels without a
+    class.
+    """
     shape = dataset.image_shape
     for part in ("train", "test"):
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
-        if len(shape) != 3 or images.shape[1:] != shape or images.dtype not in (torch.uint8, torch.float32):
+        if (
+            len(shape) != 3
+            or images.shape[1:] != shape
+            or images.dtype not in (torch.uint8, torch.float32)
+        ):
             found = f"{tuple(images.shape)} of {images.dtype}"
             yield f"found {part}_images {found}; expected (N, C, H, W) of torch.uint8 or torch.float32"
         if not len(images):
@@ -145,7 +164,10 @@ def _array_problems(dataset: Dataset) -> Iterator[str]:
         if not fitting or not ((labels >= 0) & (labels < dataset.classes)).all():
             found = f"{tuple(labels.shape)} of {labels.dtype}"
             yield f"found {part}_labels {found}; expected ({len(images)},) of torch.int64, below {dataset.classes}"
-    if not len(dataset.mean) == len(dataset.std) == shape[0] or not min(dataset.scale, *dataset.std) > 0:
+    if (
+        not len(dataset.mean) == len(dataset.std) == shape[0]
+        or not min(dataset.scale, *dataset.std) > 0
+    ):
         found = f"scale {dataset.scale}, mean {dataset.mean} and std {dataset.std}"
         yield f"found {found}; expected a mean and a std for each of {shape[0]} channels, scale and std above 0"
 
@@ -158,9 +180,13 @@ def load_dataset(path: str | Path) -> Dataset:
     """
     described, arrays = read_data_file(path, "pt")
     try:
-        return Dataset(**described | {name: tuple(described[name]) for name in ("mean", "std")}, **arrays)
+        return Dataset(
+            **described | {name: tuple(described[name]) for name in ("mean", "std")}, **arrays
+        )
     except (LookupError, TypeError) as error:
-        raise AuditError(f"{path}: not the description of a data set ({error}). Delete it and {HINT}.") from error
+        raise AuditError(
+            f"{path}: not the description of a data set ({error}). Delete it and {HINT}."
+        ) from error
 
 
 def pad(images: Tensor, padding: int) -> Tensor:
@@ -169,9 +195,15 @@ def pad(images: Tensor, padding: int) -> Tensor:
 
 
 def crop_and_flip(
-    padded: Tensor, index: Tensor, rows: Tensor, columns: Tensor, flips: Tensor, size: tuple[int, int]
+    padded: Tensor,
+    index: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    flips: Tensor,
+    size: tuple[int, int],
 ) -> Tensor:
-    """Return the augmented images ``(B, C, H, W)`` of a minibatch, as torchvision's RandomCrop and flip make them.
+    """Return the augmented images ``(B, C, H, W)`` of a minibatch, as torchvision's RandomCrop and
+    flip make them.
 
     Args:
         padded: ``(N, C, H + 2p, W + 2p)``.
@@ -180,10 +212,14 @@ def crop_and_flip(
         flips: ``(B,)`` bool, or 0 and 1: mirror after the crop.
         size: ``(H, W)``.
     """
-    windows = padded.unfold(2, size[0], 1).unfold(3, size[1], 1)  # a view: (N, C, 2p + 1, 2p + 1, H, W)
+    windows = padded.unfold(2, size[0], 1).unfold(
+        3, size[1], 1
+    )  # a view: (N, C, 2p + 1, 2p + 1, H, W)
     cropped = windows[index, :, rows, columns]
     either, count = torch.cat([cropped, cropped.flip(-1)]), len(flips)
-    which = torch.arange(count, device=flips.device) + count * flips  # whole images are copied faster than by where
+    which = (
+        torch.arange(count, device=flips.device) + count * flips
+    )  # whole images are copied faster than by where
     return either.index_select(0, which)
 
 
@@ -192,8 +228,8 @@ def training_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate once over the training set, shuffled and augmented; the last batch may be smaller.
 
-    Everything random is drawn at once from the CPU `generator`, so that the device does not matter, and moved at once,
-    so that no step waits for a copy.
+    Everything random is drawn at once from the CPU `generator`, so that the device does not matter,
+    and moved at once, so that no step waits for a copy.
 
     Args:
         padded: ``pad(dataset.train_images, dataset.padding)``, made once per run.
@@ -219,9 +255,11 @@ def evaluation_batches(
 def stability_batches(
     dataset: Dataset, batch_size: int = 128, limit: int = 10, fewest: int = 8
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the first `limit` unshuffled test batches of one size, small enough that there are `fewest` of them.
+    """Return the first `limit` unshuffled test batches of one size, small enough that there are
+    `fewest` of them.
 
-    The size is `batch_size`, or the test set's divided by `fewest` where that is smaller; the rest is not used.
+    The size is `batch_size`, or the test set's divided by `fewest` where that is smaller; the rest
+    is not used.
     """
     size = max(1, min(batch_size, len(dataset.test_labels) // fewest))
     return [batch for batch in evaluation_batches(dataset, size, limit) if len(batch[1]) == size]

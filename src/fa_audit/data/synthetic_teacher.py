@@ -1,15 +1,18 @@
 """Gaussian inputs labelled by a fixed random network: the control on which nothing should fire.
 
-    x ~ N(0, I), 16 entries, as images of 1 x 4 x 4;    label = argmax of standardised W2 |W1 x|,    16 hidden units
-    W1 ~ N(0, 1 / 16),    W2 ~ N(0, 1 / 16),    ten classes; each output has mean 0 and deviation 1 over all inputs
+    x ~ N(0, I), 16 entries, as images of 1 x 4 x 4;    label = argmax of standardised W2 |W1 x|,
+    16 hidden units W1 ~ N(0, 1 / 16),    W2 ~ N(0, 1 / 16),    ten classes; each output has mean 0
+    and deviation 1 over all inputs
 
-The teacher is even, so that no linear function of x predicts its labels: a network with frozen blocks stays near
-chance, and only trained blocks help. Standardised outputs make the classes about equally frequent.
+The teacher is even, so that no linear function of x predicts its labels: a network with frozen
+blocks stays near chance, and only trained blocks help. Standardised outputs make the classes about
+equally frequent.
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher; everything above is ours, and
-so is the small number of samples, which bounds the number of steps: DFA's states grow with every step, here as
-anywhere, and the paper's 80 epochs raise the scale flag here, 20 do not (docs/architectures.md). The split is
-fixed, so that a run's seed changes the student only.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
+everything above is ours, and so is the small number of samples, which bounds the number of steps:
+DFA's states grow with every step, here as anywhere, and the paper's 80 epochs raise the scale flag
+here, 20 do not (docs/architectures.md). The split is fixed, so that a run's seed changes the
+student only.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def synthetic_teacher(data_root: Path) -> Dataset:
     randomness = generator(SEED, "synthetic teacher")
     images = torch.randn(TRAIN + TEST, *SHAPE, generator=randomness)
     x = images.flatten(1).double()
-    outputs = (x @ _weights(x.shape[1], HIDDEN, randomness)).abs() @ _weights(HIDDEN, CLASSES, randomness)
+    outputs = (x @ _weights(x.shape[1], HIDDEN, randomness)).abs() @ _weights(
+        HIDDEN, CLASSES, randomness
+    )
     labels = ((outputs - outputs.mean(dim=0)) / outputs.std(dim=0)).argmax(dim=1)
     return Dataset(
         name="synthetic_teacher",

@@ -1,4 +1,6 @@
-"""A report as a value, and its text: plain, markdown, HTML; LaTeX has its own module. Pure functions."""
+"""A report as a value, and its text: plain, markdown, HTML; LaTeX has its own module. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ NBSP = "\N{NO-BREAK SPACE}"
 
 
 class Entry(NamedTuple):
-    """A term and its text, a formula before the text, plain and for LaTeX, and whether a box before it is ticked."""
+    """A term and its text, a formula before the text, plain and for LaTeX, and whether a box before
+    it is ticked.
+    """
 
     term: str
     text: str
@@ -37,7 +41,9 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document: heading, entries, sentences, tables by the ends of their labels, explanation."""
+    """A part of a document: heading, entries, sentences, tables by the ends of their labels,
+    explanation.
+    """
 
     heading: str = ""
     entries: tuple[Entry, ...] = ()
@@ -48,7 +54,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, sections, a leading sentence with the most important fact, and a prefix of the tables' labels."""
+    """A title, sections, a leading sentence with the most important fact, and a prefix of the
+    tables' labels.
+    """
 
     title: str
     sections: tuple[Section, ...]
@@ -77,7 +85,9 @@ def _section_text(section: Section) -> str:
 
 def _wrapped(text: str, start: str = "") -> str:
     rest = " " * len(start)
-    filled = textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=rest, break_on_hyphens=False)
+    filled = textwrap.fill(
+        text, WIDTH, initial_indent=start, subsequent_indent=rest, break_on_hyphens=False
+    )
     return filled.replace(NBSP, " ")
 
 
@@ -85,7 +95,10 @@ def to_markdown(document: Document) -> str:
     """Format as a section in markdown."""
     blocks = [f"## {escape_markdown(document.title)}", escape_block(capital(document.lead))]
     for section in document.sections:
-        entries = [*map(_markdown_entry, section.entries), *(f"- {escape_block(item)}" for item in section.items)]
+        entries = [
+            *map(_markdown_entry, section.entries),
+            *(f"- {escape_block(item)}" for item in section.items),
+        ]
         tables = (formats.to_markdown(table).strip() for table in section.tables.values())
         heading = f"### {section.heading}" if section.heading else ""
         blocks += [heading, "\n".join(entries), *tables, escape_block(section.text)]
@@ -99,7 +112,9 @@ def _markdown_entry(entry: Entry) -> str:
 
 
 def to_html(document: Document) -> str:
-    """Format as HTML for notebooks, without colours of its own, so that it is readable on any background."""
+    """Format as HTML for notebooks, without colours of its own, so that it is readable on any
+    background.
+    """
     first = f"<p><b>{_escaped(capital(document.lead))}</b></p>" if document.lead else ""
     body = "".join(map(_section_html, document.sections))
     return f'<div style="max-width: 50em"><h3>{_escaped(document.title)}</h3>{first}{body}</div>'
@@ -116,7 +131,9 @@ def _section_html(section: Section) -> str:
 
 
 def _html_table(table: Table) -> str:
-    rows = "".join(_html_row(tuple(render(cell, PLAIN) for cell in row), "td", "td") for row in table.rows)
+    rows = "".join(
+        _html_row(tuple(render(cell, PLAIN) for cell in row), "td", "td") for row in table.rows
+    )
     caption = f"<caption>{_escaped(table.caption)}</caption>" if table.caption else ""
     return f"<table>{caption}{_html_row(table.columns, 'th', 'th')}{rows}</table>"
 

@@ -1,4 +1,6 @@
-"""A table as a value, and its text as CSV, markdown and HTML; LaTeX has its own module. Pure functions."""
+"""A table as a value, and its text as CSV, markdown and HTML; LaTeX has its own module. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
-BLOCK_MARK = re.compile(r"^(\d*)(>|-{2,}$|=+$|(?:#{1,6}|[-+.)])(?=\s|$))")  # quotations, rules, headings, lists
+BLOCK_MARK = re.compile(
+    r"^(\d*)(>|-{2,}$|=+$|(?:#{1,6}|[-+.)])(?=\s|$))"
+)  # quotations, rules, headings, lists
 HTML_STYLE = (
     "body{font:14px sans-serif}table{border-collapse:collapse}caption{text-align:left;padding-bottom:1em}"
     "th,td{padding:3px 8px;border-bottom:1px solid #ccc}th{text-align:left;border-bottom:2px solid #333}"
@@ -24,7 +28,8 @@ HTML_STYLE = (
 class Number:
     """A number as a cell.
 
-    Without `decimals` it has three significant digits, or two and a power of ten from 1000 and below 0.01.
+    Without `decimals` it has three significant digits, or two and a power of ten from 1000 and
+    below 0.01.
     """
 
     value: float | None  # None where nothing was measured
@@ -38,15 +43,19 @@ class Number:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: cells as they are printed, and the numbers behind them in full precision for the CSV.
+    """A table: cells as they are printed, and the numbers behind them in full precision for the
+    CSV.
 
-    A line break in a text stays one in LaTeX and is a space elsewhere; ``||g_L||`` and ``1e-7`` are mathematics.
+    A line break in a text stays one in LaTeX and is a space elsewhere; ``||g_L||`` and ``1e-7`` are
+    mathematics.
     """
 
     caption: str  # what it shows and how its numbers were formed
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    values: pd.DataFrame | None = None  # see the module that builds the table; None where nothing writes them
+    values: pd.DataFrame | None = (
+        None  # see the module that builds the table; None where nothing writes them
+    )
 
 
 def to_csv(table: Table) -> str:
@@ -69,7 +78,10 @@ def to_text(table: Table) -> str:
     lines = [table.columns, *([render(cell, PLAIN) for cell in row] for row in table.rows)]
     right = [False, *right_aligned(table)[1:]] if table.rows else [False] * len(table.columns)
     widths = [max(map(len, column)) for column in zip(*lines)]
-    padded = ([cell.rjust(n) if r else cell.ljust(n) for cell, n, r in zip(line, widths, right)] for line in lines)
+    padded = (
+        [cell.rjust(n) if r else cell.ljust(n) for cell, n, r in zip(line, widths, right)]
+        for line in lines
+    )
     return "".join("  ".join(line).rstrip() + "\n" for line in padded)
 
 
@@ -85,15 +97,22 @@ def _html_table(table: Table) -> str:
     sides = ["right" if number else "left" for number in right_aligned(table)]
     rows = ["".join(f"<th>{html.escape(column)}</th>" for column in table.columns)]
     for row in table.rows:
-        cells = (f'<td style="text-align:{side}">{render(cell, HTML)}</td>' for cell, side in zip(row, sides))
+        cells = (
+            f'<td style="text-align:{side}">{render(cell, HTML)}</td>'
+            for cell, side in zip(row, sides)
+        )
         rows.append("".join(cells))
     lines = "".join(f"<tr>{row}</tr>\n" for row in rows)
     return f"<table><caption>{html.escape(table.caption)}</caption>\n{lines}</table>\n"
 
 
 def one_line(text: str) -> str:
-    """Return a text with single spaces in place of white space and of control characters, which no format can hold."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    """Return a text with single spaces in place of white space and of control characters, which no
+    format can hold.
+    """
+    return " ".join(
+        "".join(character if character.isprintable() else " " for character in text).split()
+    )
 
 
 def escape_markdown(text: str) -> str:
@@ -107,7 +126,9 @@ def escape_block(text: str) -> str:
 
 
 def right_aligned(table: Table) -> list[bool]:
-    """Return for every column whether it holds only numbers; an empty list for a table without rows."""
+    """Return for every column whether it holds only numbers; an empty list for a table without
+    rows.
+    """
     return [all(isinstance(cell, Number) for cell in column) for column in zip(*table.rows)]
 
 

@@ -1,8 +1,9 @@
-r"""A table as LaTeX: a float with a caption, a label and notes, as wide as the text at most. Pure functions.
+r"""A table as LaTeX: a float with a caption, a label and notes, as wide as the text at most. Pure
+functions.
 
-The document needs ``\usepackage{booktabs,graphicx}``. Long texts are broken into lines; a table of many columns has
-them in two or more panels, one below the other; one of many rows goes on in a second float. LaTeX scales a panel that
-is still too wide down to the width of the text.
+The document needs ``\usepackage{booktabs,graphicx}``. Long texts are broken into lines; a table of
+many columns has them in two or more panels, one below the other; one of many rows goes on in a
+second float. LaTeX scales a panel that is still too wide down to the width of the text.
 """
 
 from __future__ import annotations
@@ -15,12 +16,26 @@ from itertools import chain
 from typing import NamedTuple
 
 from fa_audit.documents.document import Document, Entry, capital
-from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, one_line, render, right_aligned
+from fa_audit.documents.formats import (
+    PLAIN,
+    Dialect,
+    Number,
+    Table,
+    one_line,
+    render,
+    right_aligned,
+)
 
 PACKAGES = "booktabs,graphicx"
-LONGEST_HEADING, LONGEST_NAME, LONGEST_TEXT = 9, 26, 22  # characters of a line: of headings, first columns, others
+LONGEST_HEADING, LONGEST_NAME, LONGEST_TEXT = (
+    9,
+    26,
+    22,
+)  # characters of a line: of headings, first columns, others
 WIDEST, HIGHEST = 100, 44  # most characters across and lines down a float that is still readable
-HELD = 16  # floats of one table after which LaTeX must place them: too many pending ones are an error
+HELD = (
+    16  # floats of one table after which LaTeX must place them: too many pending ones are an error
+)
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
@@ -45,9 +60,11 @@ MATHEMATICS = re.compile(
 
 
 def escape_latex(text: str) -> str:
-    """Escape LaTeX's special characters; write norms, powers of ten, minus signs, relations and Greek as mathematics.
+    """Escape LaTeX's special characters; write norms, powers of ten, minus signs, relations and
+    Greek as mathematics.
 
-    Characters of other scripts pass as UTF-8, which XeLaTeX and LuaLaTeX read, and pdfLaTeX where it has a font.
+    Characters of other scripts pass as UTF-8, which XeLaTeX and LuaLaTeX read, and pdfLaTeX where
+    it has a font.
 
     >>> escape_latex("50% of ||g_L|| >= 1e-7")
     '50\\\\% of $\\\\|g_L\\\\|$ $\\\\ge$ $10^{-7}$'
@@ -79,7 +96,9 @@ def slug(*parts: str) -> str:
 
 
 def _broken(text: str, longest: int, side: str = "l", base: str = "t") -> str:
-    """Break a text into lines of about `longest` characters; `base`, t or b, is the line aligned with the row's."""
+    """Break a text into lines of about `longest` characters; `base`, t or b, is the line aligned
+    with the row's.
+    """
     lines = [escape_latex(line) for line in _lines(text, longest)]
     if len(lines) < 2:
         return "".join(lines)
@@ -87,7 +106,10 @@ def _broken(text: str, longest: int, side: str = "l", base: str = "t") -> str:
 
 
 def _lines(text: str, longest: int) -> list[str]:
-    parts = (textwrap.wrap(part, longest, break_long_words=False, break_on_hyphens=False) for part in text.splitlines())
+    parts = (
+        textwrap.wrap(part, longest, break_long_words=False, break_on_hyphens=False)
+        for part in text.splitlines()
+    )
     return [line for part in parts for line in part]
 
 
@@ -109,10 +131,16 @@ class Column(NamedTuple):
 
 def _column(heading: str, cells: Sequence[str | Number], kind: str, longest: int) -> Column:
     """Format a column, its texts broken into lines of about `longest` characters."""
-    lines = [_lines(cell, longest) if isinstance(cell, str) else [render(cell, PLAIN)] for cell in cells]
+    lines = [
+        _lines(cell, longest) if isinstance(cell, str) else [render(cell, PLAIN)] for cell in cells
+    ]
     width = max(map(len, chain(_lines(heading, LONGEST_HEADING), *lines))) + 2
-    written = [_broken(cell, longest) if isinstance(cell, str) else render(cell, LATEX) for cell in cells]
-    return Column(_broken(heading, LONGEST_HEADING, kind, "b"), written, kind, width, list(map(len, lines)))
+    written = [
+        _broken(cell, longest) if isinstance(cell, str) else render(cell, LATEX) for cell in cells
+    ]
+    return Column(
+        _broken(heading, LONGEST_HEADING, kind, "b"), written, kind, width, list(map(len, lines))
+    )
 
 
 def _panels(columns: Sequence[Column], key: int) -> list[list[Column]]:
@@ -128,7 +156,9 @@ def _panels(columns: Sequence[Column], key: int) -> list[list[Column]]:
     return panels
 
 
-AT_MOST = r"\ifdim\width>\linewidth\linewidth\else\width\fi"  # the natural width, or that of the text
+AT_MOST = (
+    r"\ifdim\width>\linewidth\linewidth\else\width\fi"  # the natural width, or that of the text
+)
 SETUP = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
 NOTES = r"\par\smallskip\begin{{minipage}}{{\linewidth}}\scriptsize\emergencystretch=3em {}\end{{minipage}}"
 FLOAT = (r"\begin{table*}[!htbp]", r"\end{table*}")
@@ -141,8 +171,11 @@ HERE = (  # captioned as a table, but not a float: sections of a report stay tog
 # --- the float -----------------------------------------------------------------------------------------------------
 
 
-def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "", floating: bool = True) -> str:
-    r"""Format a ``table*`` with booktabs rules, a caption, a label, and what explains the table in notes below it.
+def to_latex(
+    table: Table, origin: str = "", *, name: str = "", title: str = "", floating: bool = True
+) -> str:
+    r"""Format a ``table*`` with booktabs rules, a caption, a label, and what explains the table in
+    notes below it.
 
     Rows of one setting follow its name.
 
@@ -165,9 +198,15 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
     frame = FLOAT if floating else HERE
     caption, notes = _caption(table.caption, title)
     for number, rows in enumerate(pages):
-        above = rf"\caption{{{caption}}}" * bool(caption) + rf"\label{{tab:{name}}}" * bool(name and caption)
-        above = rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else above
-        tabulars = rf"{chr(10)}\par\medskip{chr(10)}".join(_tabular(panel, groups, rows) for panel in panels)
+        above = rf"\caption{{{caption}}}" * bool(caption) + rf"\label{{tab:{name}}}" * bool(
+            name and caption
+        )
+        above = (
+            rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else above
+        )
+        tabulars = rf"{chr(10)}\par\medskip{chr(10)}".join(
+            _tabular(panel, groups, rows) for panel in panels
+        )
         below = [NOTES.format(notes)] if notes and rows == pages[-1] else []
         flush = [r"\clearpage"] * (floating and number % HELD == HELD - 1)
         lines += [frame[0], rf"{above}\medskip", SETUP, tabulars, *below, frame[1], *flush]
@@ -185,7 +224,11 @@ def _caption(text: str, title: str) -> tuple[str, str]:
 def _key(columns: Sequence[Sequence[str | Number]], groups: Sequence[str]) -> int:
     """Return how many of the first columns distinguish the rows; one, if all of them do not."""
     names = groups or [""] * len(columns[0])
-    counts = (count for count in range(1, len(columns)) if len(set(zip(names, *columns[:count]))) == len(names))
+    counts = (
+        count
+        for count in range(1, len(columns))
+        if len(set(zip(names, *columns[:count]))) == len(names)
+    )
     return next(counts, 1)
 
 
@@ -209,7 +252,9 @@ def _tabular(panel: Sequence[Column], groups: Sequence[str], rows: Sequence[int]
     lines = [r"\toprule", " & ".join(column.head for column in panel) + r" \\", r"\midrule"]
     for place, row in enumerate(rows):
         if groups and (not place or groups[row] != groups[rows[place - 1]]):
-            name = rf"\multicolumn{{{len(panel)}}}{{@{{}}l}}{{\emph{{{escape_latex(groups[row])}}}}}"
+            name = (
+                rf"\multicolumn{{{len(panel)}}}{{@{{}}l}}{{\emph{{{escape_latex(groups[row])}}}}}"
+            )
             lines.append((r"\addlinespace " if place else "") + name + r" \\*")
         lines.append(" & ".join(column.cells[row] for column in panel) + r" \\")
     begin = rf"\resizebox{{{AT_MOST}}}{{!}}{{\begin{{tabular}}{{@{{}}{kinds}@{{}}}}"
@@ -221,11 +266,17 @@ def _tabular(panel: Sequence[Column], groups: Sequence[str], rows: Sequence[int]
 
 def document_to_latex(document: Document) -> str:
     r"""Format as a ``\subsection*`` to ``\input``, its tables with labels ``tab:LABEL-...``."""
-    lines = [rf"% needs \usepackage{{amssymb,{PACKAGES}}}", rf"\subsection*{{{_breakable(document.title)}}}"]
+    lines = [
+        rf"% needs \usepackage{{amssymb,{PACKAGES}}}",
+        rf"\subsection*{{{_breakable(document.title)}}}",
+    ]
     lines += [_breakable(capital(document.lead))] if document.lead else []
     for section in document.sections:
         lines += [rf"\subsubsection*{{{section.heading}}}"] if section.heading else []
-        entries = [*map(_latex_entry, section.entries), *(rf"\item {_breakable(item)}" for item in section.items)]
+        entries = [
+            *map(_latex_entry, section.entries),
+            *(rf"\item {_breakable(item)}" for item in section.items),
+        ]
         lines += [r"\begin{itemize}\raggedright", *entries, r"\end{itemize}"] if entries else []
         for name, table in section.tables.items():
             lines.append(to_latex(table, name=slug(document.label, name), floating=False))
@@ -235,7 +286,13 @@ def document_to_latex(document: Document) -> str:
 
 def _latex_entry(entry: Entry) -> str:
     box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
-    formula = f"${entry.latex}$ " if entry.latex else f"{_breakable(entry.formula)} " if entry.formula else ""
+    formula = (
+        f"${entry.latex}$ "
+        if entry.latex
+        else f"{_breakable(entry.formula)} "
+        if entry.formula
+        else ""
+    )
     return rf"\item{box} \textbf{{{escape_latex(entry.lead)}}} {formula}{_breakable(entry.text)}"
 
 

@@ -1,4 +1,5 @@
-"""Describe what a configuration may contain; schemas/ and docs/configuration.md are generated from it.
+"""Describe what a configuration may contain; schemas/ and docs/configuration.md are generated from
+it.
 
 The description of a field completes the sentence "found ...; expected ...". Imports no torch.
 """
@@ -21,7 +22,15 @@ from fa_audit.core.registry import ELSEWHERE, check_function, find_module
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.data import DATASETS
-from fa_audit.experiments.spec import IN_A_FILE, LARGEST, LARGEST_OPTION, OWN_OPTIONS, RunSpec, parse_run, short_number
+from fa_audit.experiments.spec import (
+    IN_A_FILE,
+    LARGEST,
+    LARGEST_OPTION,
+    OWN_OPTIONS,
+    RunSpec,
+    parse_run,
+    short_number,
+)
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
 
@@ -60,28 +69,46 @@ def _usual_name(text: str) -> str:
 
 def _check_baseline(name: str) -> None:
     if not parse_run(name).is_baseline:
-        raise AuditError(f"'{name}' is not a baseline; expected '+frozen' or '+shallow', or list it under runs.")
+        raise AuditError(
+            f"'{name}' is not a baseline; expected '+frozen' or '+shallow', or list it under runs."
+        )
 
 
 def _check_model(name: str) -> None:
     if find_module(module := name.partition(":")[0], sys.path) is None:
-        raise AuditError(f"no file of the module '{module}' in the working folder or in PYTHONPATH.")
+        raise AuditError(
+            f"no file of the module '{module}' in the working folder or in PYTHONPATH."
+        )
 
 
 # Names become names of files.
 A_NAME = "a name of at most 100 lower-case letters, digits and _"
-Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=100, description=f"{A_NAME}, the first a letter")]
-TableName = Annotated[str, Field(pattern="^[a-z0-9_]+$", max_length=100, description=A_NAME)]
-FigureName = Annotated[TableName, _other_than("scorecard"), Field(description=f"{A_NAME}, other than scorecard")]
-MethodName = Annotated[
-    str, Field(pattern="^[^+]+$", max_length=100, description="the name of a method"), _accepted_by(check_method)
+Name = Annotated[
+    str,
+    Field(pattern="^[a-z][a-z0-9_]*$", max_length=100, description=f"{A_NAME}, the first a letter"),
 ]
-RunText = Annotated[str, Field(min_length=1, max_length=100, description="a run name such as dfa+penalty1e-2")]
+TableName = Annotated[str, Field(pattern="^[a-z0-9_]+$", max_length=100, description=A_NAME)]
+FigureName = Annotated[
+    TableName, _other_than("scorecard"), Field(description=f"{A_NAME}, other than scorecard")
+]
+MethodName = Annotated[
+    str,
+    Field(pattern="^[^+]+$", max_length=100, description="the name of a method"),
+    _accepted_by(check_method),
+]
+RunText = Annotated[
+    str, Field(min_length=1, max_length=100, description="a run name such as dfa+penalty1e-2")
+]
 RunName = Annotated[RunText, AfterValidator(_usual_name)]
-BaselineName = Annotated[RunName, Field(description="a run name such as dfa+frozen"), _accepted_by(_check_baseline)]
+BaselineName = Annotated[
+    RunName, Field(description="a run name such as dfa+frozen"), _accepted_by(_check_baseline)
+]
 DatasetName = Annotated[
     str,
-    Field(max_length=100, description="the name of a data set, or a user-defined package.module:function"),
+    Field(
+        max_length=100,
+        description="the name of a data set, or a user-defined package.module:function",
+    ),
     _accepted_by(partial(check_function, "dataset", DATASETS)),
 ]
 SettingName = Annotated[str, Field(description="the name of a setting")]
@@ -91,14 +118,20 @@ OptionName = Annotated[
     _other_than("name", "weight_decay"),
     Field(description="epochs, batch_size, lr, an option of training or one of the architecture"),
 ]
-ArgumentName = Annotated[str, Field(description="the name of an argument, quoted if it looks like a number")]
-Argument = Annotated[JsonValue, Field(description="a finite number, text, true, false, null, a list or a mapping")]
+ArgumentName = Annotated[
+    str, Field(description="the name of an argument, quoted if it looks like a number")
+]
+Argument = Annotated[
+    JsonValue, Field(description="a finite number, text, true, false, null, a list or a mapping")
+]
 Option = Annotated[int | float | bool | str, Field(description="a number, text, true or false")]
 Module = Annotated[str, Field(min_length=1, description="a dotted name of a module")]
 AnEpoch = Annotated[int, Field(ge=0, le=100000, description="an integer 0..100000")]
 ASeed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}")]
 Penalty = Annotated[float, Field(ge=0, description="a number >= 0, written like 0.01 or 1.0e-2")]
-Pixels = Annotated[int, Field(ge=1, le=LARGEST_OPTION, description=f"an integer 1..{LARGEST_OPTION}")]
+Pixels = Annotated[
+    int, Field(ge=1, le=LARGEST_OPTION, description=f"an integer 1..{LARGEST_OPTION}")
+]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -107,7 +140,8 @@ class Architecture(Strict, extra="allow"):
 
     __pydantic_extra__: dict[str, Option]
     name: Annotated[str, _accepted_by(architecture_options)] = Field(
-        max_length=100, description="the name of an architecture, or a user-defined package.module:Class"
+        max_length=100,
+        description="the name of an architecture, or a user-defined package.module:Class",
     )
 
     @property
@@ -124,7 +158,9 @@ class Architecture(Strict, extra="allow"):
 class Sweep(Strict):
     """The penalty sweep of a setting."""
 
-    methods: Different[MethodName] = Field(min_length=1, description="a non-empty list of different method names")
+    methods: Different[MethodName] = Field(
+        min_length=1, description="a non-empty list of different method names"
+    )
     penalties: Different[Penalty] = Field(
         min_length=1, description="a non-empty list of different numbers >= 0: lambda"
     )
@@ -133,8 +169,11 @@ class Sweep(Strict):
 class Monitor(Strict):
     """Checks that end a training early."""
 
-    stop_on: Different[Annotated[Literal["D1", "D2", "D2@1024"], Field(description="D1, D2 or D2@1024")]] = Field(
-        min_length=1, description="a non-empty list of different checks, of D1, D2 and D2@1024 (on 1,024 samples)"
+    stop_on: Different[
+        Annotated[Literal["D1", "D2", "D2@1024"], Field(description="D1, D2 or D2@1024")]
+    ] = Field(
+        min_length=1,
+        description="a non-empty list of different checks, of D1, D2 and D2@1024 (on 1,024 samples)",
     )
 
 
@@ -146,11 +185,15 @@ class Task(Strict):
 
     description: str = Field("", description="a text")
     dataset: DatasetName
-    architecture: Architecture = Field(description="a mapping with the key 'name' and the architecture's options")
+    architecture: Architecture = Field(
+        description="a mapping with the key 'name' and the architecture's options"
+    )
 
 
 # Ranges and descriptions are those of a specification.
-Budget: Any = create_model("Budget", __base__=Task, **{name: (IN_A_FILE[name], PAPER[name]) for name in BUDGET})
+Budget: Any = create_model(
+    "Budget", __base__=Task, **{name: (IN_A_FILE[name], PAPER[name]) for name in BUDGET}
+)
 
 
 class SettingEntry(Budget):
@@ -160,14 +203,17 @@ class SettingEntry(Budget):
         min_length=1, description=f"a non-empty list of different integers from 0 to {LARGEST}"
     )
     runs: Different[RunName] = Field(
-        [], min_length=1, description="a non-empty list of different run names such as dfa+penalty1e-2"
+        [],
+        min_length=1,
+        description="a non-empty list of different run names such as dfa+penalty1e-2",
     )
     sweep: Sweep = Field(
         Sweep.model_construct(methods=[], penalties=[]),
         description="a mapping with the keys 'methods' and 'penalties': every method is trained at every penalty",
     )
     ladder: Different[MethodName] = Field(
-        [], description="a list of different method names: each is trained with its top 1..L blocks trainable"
+        [],
+        description="a list of different method names: each is trained with its top 1..L blocks trainable",
     )
     baselines: Different[BaselineName] = Field(
         [],
@@ -180,12 +226,15 @@ class SettingEntry(Budget):
         " them, too, as run+epoch<k>; 0 is the untrained network",
     )
     monitor: Monitor = Field(
-        NO_MONITOR, description="a mapping with the key 'stop_on', in place of the configuration's monitor"
+        NO_MONITOR,
+        description="a mapping with the key 'stop_on', in place of the configuration's monitor",
     )
     vary: dict[
         OptionName,
         Annotated[
-            Different[Annotated[int | float | bool | Literal["adamw", "sgd"], Field(description=VALUE)]],
+            Different[
+                Annotated[int | float | bool | Literal["adamw", "sgd"], Field(description=VALUE)]
+            ],
             Field(min_length=1, description="a non-empty list of different values"),
         ],
     ] = Field(
@@ -196,11 +245,12 @@ class SettingEntry(Budget):
     )
 
     def expanded(self, block: str) -> dict[str, SettingEntry]:
-        """Return the settings that the block stands for, one for every combination of the values under ``vary``.
+        """Return the settings that the block stands for, one for every combination of the values
+        under ``vary``.
 
-        ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and ``depth_sweep_depth4``; names
-        hold no points and signs, so that ``tuned`` with ``vary: {lr: [0.003, 0.025]}`` gives ``tuned_lr3em3`` and
-        ``tuned_lr2p5em2``.
+        ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and
+        ``depth_sweep_depth4``; names hold no points and signs, so that ``tuned`` with ``vary: {lr:
+        [0.003, 0.025]}`` gives ``tuned_lr3em3`` and ``tuned_lr2p5em2``.
         """
         settings = {}
         for values in product(*self.vary.values()):
@@ -208,18 +258,24 @@ class SettingEntry(Budget):
             budget = {key: value for key, value in chosen.items() if key in BUDGET}
             options = {key: value for key, value in chosen.items() if key not in BUDGET}
             network = self.architecture.model_copy(update=options)
-            name = "_".join([block, *(f"{option}{_named(value)}" for option, value in chosen.items())])
+            name = "_".join(
+                [block, *(f"{option}{_named(value)}" for option, value in chosen.items())]
+            )
             settings[name] = self.model_copy(update=budget | {"architecture": network})
         return settings
 
     def run_names(self) -> dict[str, list[str]]:
         """Return the names of the runs, by the part of the configuration that asks for them.
 
-        The sweep is every method at every penalty. The depth-utility ladder of a method is the method with its top
-        ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's frozen baseline. A setting that names
-        no baselines gets those that its runs need, and the shallow network. Each has its snapshots, too.
+        The sweep is every method at every penalty. The depth-utility ladder of a method is the
+        method with its top ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's
+        frozen baseline. A setting that names no baselines gets those that its runs need, and the
+        shallow network. Each has its snapshots, too.
         """
-        penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(self.sweep.penalties)]
+        penalties = [
+            f"+penalty{short_number(value)}" if value else ""
+            for value in sorted(self.sweep.penalties)
+        ]
         rungs = ["", *(f"+frozen{count}" for count in range(1, self.architecture.options["depth"]))]
         names = {
             "runs": list(self.runs),
@@ -242,11 +298,15 @@ class SettingEntry(Budget):
         if "baselines" in self.model_fields_set:
             return list(self.baselines)
         runs = map(parse_run, [*self.runs, *self.sweep.methods, *self.ladder])
-        return sorted({str(found) for run in runs if not run.is_baseline for found in run.baselines.values()})
+        return sorted(
+            {str(found) for run in runs if not run.is_baseline for found in run.baselines.values()}
+        )
 
 
 def _named(value: Any) -> str:
-    """Return how a value is written in the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025."""
+    """Return how a value is written in the name of a setting: ``true``, ``4``, ``2p5em2`` for
+    0.025.
+    """
     if isinstance(value, float):
         value = short_number(value) if value else 0
     return str(value).lower().replace(".", "p").replace("-", "m")
@@ -264,17 +324,23 @@ class ModelEntry(Strict):
     blocks: Module | Annotated[Different[Module], Field(min_length=1)] = Field(
         description="a pattern such as encoder.layers.*, or a non-empty list of different dotted names of modules"
     )
-    reads: Literal["all features", "cls token", "last token", "spatial mean", "spatial mean, channels last"] = Field(
+    reads: Literal[
+        "all features", "cls token", "last token", "spatial mean", "spatial mean, channels last"
+    ] = Field(
         description="one of: all features; cls token; last token; spatial mean; spatial mean, channels last"
     )
-    arguments: dict[ArgumentName, Argument] = Field({}, description="a mapping: keyword arguments of it")
+    arguments: dict[ArgumentName, Argument] = Field(
+        {}, description="a mapping: keyword arguments of it"
+    )
     weights: str | None = Field(
         None,
         min_length=1,
         max_length=1000,
         description="a safetensors file with the model's state dict (default: random weights)",
     )
-    seed: int = Field(42, ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}: of random weights")
+    seed: int = Field(
+        42, ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}: of random weights"
+    )
     image_shape: list[Pixels] | None = Field(
         None,
         min_length=3,
@@ -282,7 +348,10 @@ class ModelEntry(Strict):
         description="[channels, height, width], integers 1..8192, to which the data set's images are brought",
     )
     batches: int = Field(
-        10, ge=1, le=10, description="an integer 1..10: batches for the cross-batch stability, which needs 8"
+        10,
+        ge=1,
+        le=10,
+        description="an integer 1..10: batches for the cross-batch stability, which needs 8",
     )
     accuracy: Fraction | None = Field(
         None, description="a fraction 0..1: accuracy on the whole test set (default: computed)"
@@ -302,7 +371,11 @@ def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
         AuditError: there is no such model, or its entry is wrong.
     """
     if name not in models:
-        raise unknown("model", name, models, where="config") if models else AuditError("config: it has no models.")
+        raise (
+            unknown("model", name, models, where="config")
+            if models
+            else AuditError("config: it has no models.")
+        )
     return validated(ModelEntry, models[name], f"models.{name}").model_dump()
 
 
@@ -347,35 +420,54 @@ class Artefact(Strict):
     )
     title: str = Field(description="a text")
     runs: Different[RunText] = Field(
-        [], min_length=1, description="a non-empty list of different run names: the only ones shown (default: all)"
+        [],
+        min_length=1,
+        description="a non-empty list of different run names: the only ones shown (default: all)",
     )
 
 
 ASetting = Annotated[
     SettingEntry,
-    Field(description="a mapping with at least dataset, architecture and seeds, and runs, a sweep or a ladder"),
+    Field(
+        description="a mapping with at least dataset, architecture and seeds, and runs, a sweep or a ladder"
+    ),
 ]
-AModel = Annotated[ModelEntry, Field(description="a mapping with at least model, dataset, blocks and reads")]
+AModel = Annotated[
+    ModelEntry, Field(description="a mapping with at least model, dataset, blocks and reads")
+]
 
 
 class Configuration(Strict):
     """a mapping with the key 'settings', 'models' or both"""
 
     data_root: str = Field(
-        "data", min_length=1, max_length=1000, description="a folder that holds, or will receive, downloaded data sets"
+        "data",
+        min_length=1,
+        max_length=1000,
+        description="a folder that holds, or will receive, downloaded data sets",
     )
-    settings: dict[Name, ASetting] = Field({}, min_length=1, description="one or more named settings")
+    settings: dict[Name, ASetting] = Field(
+        {}, min_length=1, description="one or more named settings"
+    )
     models: dict[Name, AModel] = Field({}, min_length=1, description="one or more named models")
-    thresholds: Thresholds = Field(Thresholds(), description="limits of the checks (docs/protocol.md)")
+    thresholds: Thresholds = Field(
+        Thresholds(), description="limits of the checks (docs/protocol.md)"
+    )
     monitor: Monitor = Field(
         NO_MONITOR,
         description="a mapping with the key 'stop_on': trainings (not baselines) end after the first epoch at which"
         " all these checks fire",
     )
-    figures: dict[FigureName, Artefact] = Field({}, description="figures to draw: name -> settings and title")
-    tables: dict[TableName, Artefact] = Field({}, description="tables to build: name -> settings and title")
-    labels: dict[Annotated[str, Field(description="the name of a run or of a setting")], Text] = Field(
-        {}, description="how runs and settings are called in figures and tables: name -> text"
+    figures: dict[FigureName, Artefact] = Field(
+        {}, description="figures to draw: name -> settings and title"
+    )
+    tables: dict[TableName, Artefact] = Field(
+        {}, description="tables to build: name -> settings and title"
+    )
+    labels: dict[Annotated[str, Field(description="the name of a run or of a setting")], Text] = (
+        Field(
+            {}, description="how runs and settings are called in figures and tables: name -> text"
+        )
     )
 
     @model_validator(mode="after")

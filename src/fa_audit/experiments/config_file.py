@@ -32,7 +32,9 @@ class LineOf:
     places: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     def __call__(self, place: str) -> str:
-        """Return the line of a value or of the innermost mapping around it that has one; empty without any."""
+        """Return the line of a value or of the innermost mapping around it that has one; empty
+        without any.
+        """
         while place and place not in self.places:
             place = place.rpartition(".")[0]
         return self.places[place][0] if place else ""
@@ -42,9 +44,13 @@ class LineOf:
         return LineOf({**self.places, **other.places})
 
     def within(self, config: Any) -> LineOf:
-        """Return the lines of the values that a configuration still has; ``--config`` may have changed the others."""
+        """Return the lines of the values that a configuration still has; ``--config`` may have
+        changed the others.
+        """
         now = dict(_values("", config))
-        kept = {place for place, (_, old) in self.places.items() if now.get(place) == old or old != old}  # NaN
+        kept = {
+            place for place, (_, old) in self.places.items() if now.get(place) == old or old != old
+        }  # NaN
         return LineOf({place: self.places[place] for place in kept})
 
 
@@ -58,14 +64,17 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     'config.yaml, line 18'
 
     Raises:
-        AuditError: as for `parsed`; or a key is repeated, or YAML reads something other than what is written.
+        AuditError: as for `parsed`; or a key is repeated, or YAML reads something other than what
+            is written.
     """
     config, loader, node = parsed(path)
     with _refused(path):
         lines = dict(_lines("", node))
         config = config or loader.construct_document(node)
     values = dict(_values("", config))
-    return config, LineOf({place: (f"{path}, line {line}", values.get(place)) for place, line in lines.items()})
+    return config, LineOf(
+        {place: (f"{path}, line {line}", values.get(place)) for place, line in lines.items()}
+    )
 
 
 def parsed(path: str | Path) -> tuple[dict[str, Any], yaml.SafeLoader, yaml.MappingNode]:
@@ -86,13 +95,17 @@ def parsed(path: str | Path) -> tuple[dict[str, Any], yaml.SafeLoader, yaml.Mapp
         node = loader.get_single_node()
     if not isinstance(node, yaml.MappingNode):
         found = f"a {node.id}" if node else "an empty file"
-        raise AuditError(f"{path}: found {found}; expected a mapping, 'settings:' and the like on top.")
+        raise AuditError(
+            f"{path}: found {found}; expected a mapping, 'settings:' and the like on top."
+        )
     return config, loader, node
 
 
 @contextlib.contextmanager
 def _refused(path: str | Path) -> Iterator[None]:
-    """Turn what keeps a file from being read (missing, another encoding, not YAML) into an error of one line."""
+    """Turn what keeps a file from being read (missing, another encoding, not YAML) into an error of
+    one line.
+    """
     try:
         yield
     except yaml.MarkedYAMLError as error:
@@ -103,10 +116,14 @@ def _refused(path: str | Path) -> Iterator[None]:
         raise AuditError(f"{where}: {printable(problem)}") from error
     except UnicodeDecodeError as error:
         where, byte = _at(path, error.object[: error.start]), error.object[error.start]
-        raise AuditError(f"{where}: found the byte 0x{byte:02x}; {EXPECTED} in UTF-8. Save it as UTF-8.") from error
+        raise AuditError(
+            f"{where}: found the byte 0x{byte:02x}; {EXPECTED} in UTF-8. Save it as UTF-8."
+        ) from error
     except ReaderError as error:
         where = _at(path, Path(path).read_text(encoding="utf-8-sig")[: error.position].encode())
-        raise AuditError(f"{where}: found the character 0x{error.character:02x}; {EXPECTED}.") from error
+        raise AuditError(
+            f"{where}: found the character 0x{error.character:02x}; {EXPECTED}."
+        ) from error
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; expected a file of YAML or JSON.") from error
     except (yaml.YAMLError, *FOREIGN) as error:
@@ -118,7 +135,9 @@ def _at(path: str | Path, before: bytes) -> str:
 
 
 def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
-    """Yield the line of every key and item below a node; a repeated or misread one raises `MarkedYAMLError`."""
+    """Yield the line of every key and item below a node; a repeated or misread one raises
+    `MarkedYAMLError`.
+    """
     if _is_misread(node):
         raise _misread(node)
     seen = set()
@@ -150,7 +169,13 @@ def _misread(node: yaml.ScalarNode) -> yaml.MarkedYAMLError:
 
 def _values(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield every value below a mapping or a list, with its place."""
-    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, Mapping)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, child in children:
         yield f"{place}{key}", child
         yield from _values(f"{place}{key}.", child)

@@ -1,7 +1,9 @@
-"""Estimate what jobs cost from measurements: the seconds of an epoch and of an audit, and memory. Imports no torch.
+"""Estimate what jobs cost from measurements: the seconds of an epoch and of an audit, and memory.
+Imports no torch.
 
-`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device, with a row for every network, method and
-number of frozen blocks. Where the results at hand have benchmarks of their own, these count.
+`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device, with a row for every
+network, method and number of frozen blocks. Where the results at hand have benchmarks of their own,
+these count.
 """
 
 from __future__ import annotations
@@ -23,9 +25,20 @@ DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
 START_MINUTES = 10  # until a job has begun: a cold file system takes minutes to import torch
-LONGEST_TRAINING, LONGEST_AUDIT = 22 * 60, 2 * 60  # minutes of one job, a day together: the next one goes on
+LONGEST_TRAINING, LONGEST_AUDIT = (
+    22 * 60,
+    2 * 60,
+)  # minutes of one job, a day together: the next one goes on
 UNMEASURED = 1 / 60  # hours for an epoch of backpropagation on a network that was never measured
-DECIDING = ("dataset", "architecture", "architecture_options", "batch_size", "method", "frozen_blocks", "shallow")
+DECIDING = (
+    "dataset",
+    "architecture",
+    "architecture_options",
+    "batch_size",
+    "method",
+    "frozen_blocks",
+    "shallow",
+)
 JOBS = (  # what a row has, the rule that it times, and the folder of that rule's results
     ("seconds_per_epoch", "train_network", "checkpoints"),
     ("seconds_per_audit", "audit_network", "audits"),
@@ -45,10 +58,11 @@ class Costs:
     """Measured times.
 
     Attributes:
-        rows: for every device, rows by what decides the cost (`cost_key`): ``seconds_per_epoch`` (training and the
-            trajectory's row), ``seconds_per_audit`` of backpropagation's network, ``start_seconds`` of a process, its
-            peak ``memory_mb``, ``gpu_memory_mb`` and the ``machine``; rows of own benchmarks have times only.
-            ``times_bp``, of a step, is for boards.
+        rows: for every device, rows by what decides the cost (`cost_key`): ``seconds_per_epoch``
+            (training and the trajectory's row), ``seconds_per_audit`` of backpropagation's network,
+            ``start_seconds`` of a process, its peak ``memory_mb``, ``gpu_memory_mb`` and the
+            ``machine``; rows of own benchmarks have times only. ``times_bp``, of a step, is for
+            boards.
     """
 
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
@@ -58,13 +72,16 @@ class Costs:
         return sorted({row["machine"] for row in self.rows[device].values()})
 
     def training_hours(self, spec: RunSpec, device: str, after: int = 0) -> Hours | None:
-        """Return a training's hours, None where neither it nor backpropagation on its network was measured.
+        """Return a training's hours, None where neither it nor backpropagation on its network was
+        measured.
 
-        A missing row is replaced by that of the method without frozen blocks, then by backpropagation's times the
-        method's declared `relative_time`. Penalties and random targets cost next to nothing.
+        A missing row is replaced by that of the method without frozen blocks, then by
+        backpropagation's times the method's declared `relative_time`. Penalties and random targets
+        cost next to nothing.
 
         Args:
-            after: the epoch from which it goes on, where another training has done the earlier ones.
+            after: the epoch from which it goes on, where another training has done the earlier
+                ones.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         if spec.last_epoch == after:
@@ -75,12 +92,20 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Return the hours of a run's audit, which hardly depend on its method; None where its network has no row."""
+        """Return the hours of a run's audit, which hardly depend on its method; None where its
+        network has no row.
+        """
         row, _, _ = self._row(spec, device, "seconds_per_audit")
-        return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True) if row else None
+        return (
+            Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
+            if row
+            else None
+        )
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for a training; where its device was not measured, as for a CPU."""
+        """Return the minutes to ask for a training; where its device was not measured, as for a
+        CPU.
+        """
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
         return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
@@ -91,7 +116,9 @@ class Costs:
         return min(LONGEST_AUDIT, minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory to ask for a training; where none was measured on a GPU, as much as on a CPU."""
+        """Return the main memory to ask for a training; where none was measured on a GPU, as much
+        as on a CPU.
+        """
         row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
             row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
@@ -102,9 +129,11 @@ class Costs:
         return self.training_memory_mb(spec, device) + 1000
 
     def gpu_memory_mb(self, spec: RunSpec) -> int:
-        """Return the memory of a GPU that a training or an audit takes; 0 where its network was not measured at all.
+        """Return the memory of a GPU that a training or an audit takes; 0 where its network was not
+        measured at all.
 
-        Where it was not measured on a GPU: the memory of a process on a CPU, which holds the same tensors, and CUDA's.
+        Where it was not measured on a GPU: the memory of a process on a CPU, which holds the same
+        tensors, and CUDA's.
         """
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
             row, _, unmeasured = self._row(spec, device, name)
@@ -113,13 +142,19 @@ class Costs:
         return 0
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
-        """Return the nearest row that has an entry, whether it is the run's own, and the costs that it leaves out."""
+        """Return the nearest row that has an entry, whether it is the run's own, and the costs that
+        it leaves out.
+        """
         values, whole = spec.to_dict(), {"frozen_blocks": 0, "shallow": False}
         for method, unmeasured in ((spec.method, MethodInfo()), ("bp", stated(spec.method))):
             for nearest in ({}, whole):
                 row = self.rows[device].get(cost_key(values | nearest | {"method": method}), {})
                 if name in row:
-                    return row, method == spec.method and nearest.items() <= values.items(), unmeasured
+                    return (
+                        row,
+                        method == spec.method and nearest.items() <= values.items(),
+                        unmeasured,
+                    )
         return {}, False, stated(spec.method)
 
 
@@ -130,13 +165,17 @@ def minutes(hours: float) -> int:
 
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what decides the cost of a step, of a specification's dictionary or of a row."""
-    options = {name: value for name, value in values["architecture_options"].items() if name != "w2_std"}
+    options = {
+        name: value for name, value in values["architecture_options"].items() if name != "w2_std"
+    }
     deciding = {**values, "architecture_options": tuple(sorted(options.items()))}
     return tuple(deciding[name] for name in DECIDING)
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
-    """Read the stored rows, none where there is no such file, and let `own` ones replace their times."""
+    """Read the stored rows, none where there is no such file, and let `own` ones replace their
+    times.
+    """
     stored = read_json(path) if Path(path).exists() else {}
     rows = {device: {cost_key(row): row for row in stored.get(device, [])} for device in DEVICES}
     for device, row in own:
@@ -145,12 +184,18 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 
 
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
-    """Yield device and row of every run in results/ that has a timed seed, from the first such seed."""
+    """Yield device and row of every run in results/ that has a timed seed, from the first such
+    seed.
+    """
     for name, rule, folder in JOBS:
         runs = Path("results/benchmarks", rule).glob("*/*")
-        for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):  # the last counts: more epochs
+        for run in sorted(
+            runs, key=lambda run: ("+epoch" not in run.name, run)
+        ):  # the last counts: more epochs
             for path in sorted(run.glob("seed*.tsv")):
-                with contextlib.suppress(AuditError, OSError, StopIteration, *FOREIGN):  # what is damaged times nothing
+                with contextlib.suppress(
+                    AuditError, OSError, StopIteration, *FOREIGN
+                ):  # what is damaged times nothing
                     yield _own_row(name, path, read_json(RunKey.of(path).path(folder, "json")))
                     break
 
@@ -160,7 +205,8 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
 
     Args:
         path: its benchmark, a table with seconds of wall time in column ``s``.
-        facts: an audit, or the sidecar of a training, whose seconds include those before an interruption.
+        facts: an audit, or the sidecar of a training, whose seconds include those before an
+            interruption.
     """
     device = str(facts["provenance"]["device"])
     with path.open(encoding="utf-8") as lines:
@@ -170,5 +216,9 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
         if not epochs:
             raise AuditError(f"{path}: of an untrained network, which times no epoch.")
         seconds = max(seconds, facts["seconds"]) / epochs
-    row = {key: facts["spec"][key] for key in DECIDING} | {name: seconds, "start_seconds": 0, "machine": device}
+    row = {key: facts["spec"][key] for key in DECIDING} | {
+        name: seconds,
+        "start_seconds": 0,
+        "machine": device,
+    }
     return "cpu" if device.startswith("cpu") else "gpu", row

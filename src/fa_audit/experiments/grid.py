@@ -1,4 +1,6 @@
-"""The settings of a configuration and the runs that they ask for. Imports no torch, so that planning stays fast."""
+"""The settings of a configuration and the runs that they ask for. Imports no torch, so that
+planning stays fast.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,19 @@ from fa_audit.experiments.spec import RunSpec, parse_run
 
 @dataclass(frozen=True)
 class Setting:
-    """One experimental setting: a network, a data set and a budget, and the runs and seeds to do in it.
+    """One experimental setting: a network, a data set and a budget, and the runs and seeds to do in
+    it.
 
     Attributes:
         name: as in every path.
-        block: the block of the configuration that it comes from: of the same name unless that varies something.
+        block: the block of the configuration that it comes from: of the same name unless that
+            varies something.
         runs: names of the audited runs, including the sweep's and the ladder's.
         sweep: the runs of the penalty sweep, method by method, by rising penalty.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is done once for each.
-        common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their accuracy counts only
-            after the full budget.
+        common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
+            accuracy counts only after the full budget.
     """
 
     name: str
@@ -58,21 +62,30 @@ class Setting:
         if run in known:
             return True
         asked = parse_run(run)
-        return asked.until < self.common["epochs"] and str(asked.whole) in known and str(asked) == run
+        return (
+            asked.until < self.common["epochs"] and str(asked.whole) in known and str(asked) == run
+        )
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
-        """Yield every audited run ("runs"), baseline ("baselines") or run of the "sweep" with every seed, sorted."""
+        """Yield every audited run ("runs"), baseline ("baselines") or run of the "sweep" with every
+        seed, sorted.
+        """
         for run in sorted(getattr(self, kind)):
             yield from (RunKey(self.name, run, seed) for seed in sorted(self.seeds))
 
     def baselines_of(self, run: str) -> dict[str, str]:
-        """Return the runs that an audited run is compared with: ``own``, ``bp`` and, where configured, ``shallow``.
+        """Return the runs that an audited run is compared with: ``own``, ``bp`` and, where
+        configured, ``shallow``.
 
         A baseline that is audited itself is compared with nothing.
         """
         if (asked := parse_run(run)).is_baseline:
             return {}
-        return {role: str(found) for role, found in asked.baselines.items() if self._in(self.baselines, str(found))}
+        return {
+            role: str(found)
+            for role, found in asked.baselines.items()
+            if self._in(self.baselines, str(found))
+        }
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,9 @@ class Grid:
     def named(self, names: Iterable[str]) -> list[str]:
         """Return settings by their own name or their block's, in the order of the names."""
         settings = self.settings.values()
-        found = (part.name for name in names for part in settings if name in (part.name, part.block))
+        found = (
+            part.name for name in names for part in settings if name in (part.name, part.block)
+        )
         return list(dict.fromkeys(found))
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
@@ -126,7 +141,9 @@ class Grid:
 
     @cached_property
     def duplicate_runs(self) -> Mapping[RunKey, RunKey]:
-        """Return the runs without a training of their own, each with the first that trains the same specification."""
+        """Return the runs without a training of their own, each with the first that trains the same
+        specification.
+        """
         first: dict[RunSpec, RunKey] = {}
         found = {}
         for key in self.all_run_keys():
@@ -137,7 +154,8 @@ class Grid:
 
     @cached_property
     def previous_runs(self) -> Mapping[RunKey, RunKey]:
-        """Return the runs whose training goes on from one of an earlier epoch in their setting, each with that one.
+        """Return the runs whose training goes on from one of an earlier epoch in their setting,
+        each with that one.
 
         They are later snapshots and whole runs: no epoch is trained a second time.
         """
@@ -145,5 +163,7 @@ class Grid:
         for key in self.all_run_keys():
             if key not in self.duplicate_runs and parse_run(key.run).snapshot != 0:
                 parts[key._replace(run=str(parse_run(key.run).whole))].append(key)
-        in_order = (sorted(keys, key=lambda key: parse_run(key.run).until) for keys in parts.values())
+        in_order = (
+            sorted(keys, key=lambda key: parse_run(key.run).until) for keys in parts.values()
+        )
         return {later: earlier for keys in in_order for earlier, later in pairwise(keys)}

@@ -1,4 +1,6 @@
-"""Check names, runs, baselines and sizes of a configuration, which its types cannot. Imports no torch."""
+"""Check names, runs, baselines and sizes of a configuration, which its types cannot. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.registry import check_function, load
 from fa_audit.core.validation import problems_of
 from fa_audit.data import WITHOUT_FILES
-from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, SettingEntry
+from fa_audit.experiments.config import (
+    BUDGET,
+    LARGEST_OPTION,
+    Artefact,
+    Configuration,
+    SettingEntry,
+)
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import CLIPPED_TWICE, parse_run
 from fa_audit.methods import METHODS
@@ -37,18 +45,28 @@ class ArtefactKinds:
 
 
 def setting_problems(config: Configuration) -> list[str]:
-    """Return what keeps settings whose types are right from being expanded; each stage presumes the ones before."""
+    """Return what keeps settings whose types are right from being expanded; each stage presumes the
+    ones before.
+    """
     return (
         list(_grid_size_problems(config.settings))
         or list(_variation_problems(config.settings))
-        or [problem for _, block, entry in config.expanded() for problem in _entry_problems(f"settings.{block}", entry)]
+        or [
+            problem
+            for _, block, entry in config.expanded()
+            for problem in _entry_problems(f"settings.{block}", entry)
+        ]
     )
 
 
 def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None) -> list[str]:
-    """Return what is wrong with the runs of a grid, and with the names in the labels, figures and tables of it."""
+    """Return what is wrong with the runs of a grid, and with the names in the labels, figures and
+    tables of it.
+    """
     problems = [problem for setting in grid.settings.values() for problem in _run_problems(setting)]
-    runs = {run for setting in grid.settings.values() for run in (*setting.runs, *setting.baselines)}
+    runs = {
+        run for setting in grid.settings.values() for run in (*setting.runs, *setting.baselines)
+    }
     methods = {parse_run(run).method for run in runs}  # by which sweeps are labelled
     labelled = grid.settings.keys() | runs | methods
     for name in sorted(config.labels.keys() - labelled):
@@ -66,7 +84,8 @@ def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None
 
 
 def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
-    """Check that data sets which need files, and are not in results/ yet, have a folder; the default one is made.
+    """Check that data sets which need files, and are not in results/ yet, have a folder; the
+    default one is made.
 
     Args:
         where: the file and line of `root`; empty where they are not known.
@@ -74,7 +93,13 @@ def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
     Raises:
         AuditError: there is no such folder.
     """
-    needed = sorted({name for name in datasets if name not in WITHOUT_FILES and not os.path.exists(data_file(name))})
+    needed = sorted(
+        {
+            name
+            for name in datasets
+            if name not in WITHOUT_FILES and not os.path.exists(data_file(name))
+        }
+    )
     folder, usual = os.path.expanduser(root), Configuration.model_fields["data_root"].default
     if needed and not os.path.isdir(folder) and (root != usual or os.path.exists(folder)):
         raise AuditError(
@@ -83,7 +108,8 @@ def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
         )
 
 
-# --- size and variations ---------------------------------------------------------------------------------------------
+# --- size and variations
+# ---------------------------------------------------------------------------------------------
 
 
 def _grid_size_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
@@ -100,11 +126,15 @@ def _grid_size_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
 def _size(entry: SettingEntry) -> int:
     """Return the number of runs that a block asks for, of a ladder the longest that it can be."""
     depths = entry.vary.get("depth", [entry.architecture.options["depth"]])
-    depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
+    depth = max(
+        (min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1
+    )
     names = len(entry.runs) + len(entry.compared_with()) + depth * len(entry.ladder)
     names += len(entry.sweep.methods) * len(entry.sweep.penalties)
     names *= 1 + len(entry.snapshots)
-    return prod(map(len, entry.vary.values())) * max(1, names) * len(entry.seeds)  # without any run it is expanded, too
+    return (
+        prod(map(len, entry.vary.values())) * max(1, names) * len(entry.seeds)
+    )  # without any run it is expanded, too
 
 
 def _variation_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
@@ -130,7 +160,9 @@ def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
                 wrong = problems_of(SettingEntry, fixed | {option: value})
                 yield from (f"{where}.vary.{problem}" for problem in wrong)
             else:
-                yield from option_problems(f"{where}.vary", entry.architecture.name, {option: value})
+                yield from option_problems(
+                    f"{where}.vary", entry.architecture.name, {option: value}
+                )
 
 
 def _entry_problems(where: str, entry: SettingEntry) -> Iterator[str]:
@@ -146,7 +178,9 @@ def _entry_problems(where: str, entry: SettingEntry) -> Iterator[str]:
 
 
 def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield options that an architecture does not have or whose type or size is not their default's."""
+    """Yield options that an architecture does not have or whose type or size is not their
+    default's.
+    """
     known = architecture_options(kind)
     for option, value in options.items():
         if option not in known:
@@ -161,7 +195,8 @@ def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterat
             yield f"{where}.{option}: found {value}; expected an integer {least}..{LARGEST_OPTION}."
 
 
-# --- runs, and what shows them ---------------------------------------------------------------------------------------
+# --- runs, and what shows them
+# ---------------------------------------------------------------------------------------
 
 
 def _run_problems(setting: Setting) -> list[str]:
@@ -172,7 +207,11 @@ def _run_problems(setting: Setting) -> list[str]:
     return (
         list(_impossible_runs(setting, f"{where}.runs", setting.runs))
         or list(_impossible_runs(setting, f"{where}.baselines", setting.baselines))
-        or list(_width_problems(where, setting.common["architecture"], [*setting.runs, *setting.baselines]))
+        or list(
+            _width_problems(
+                where, setting.common["architecture"], [*setting.runs, *setting.baselines]
+            )
+        )
         or list(_baseline_problems(where, setting.runs, setting.baselines))
     )
 
@@ -188,8 +227,12 @@ def _impossible_runs(setting: Setting, where: str, names: Iterable[str]) -> Iter
 
 
 def _width_problems(where: str, architecture: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the methods that read all states alike, in a network whose blocks change the shape of their states."""
-    if architecture in ARCHITECTURES or not getattr(load("architecture", {}, architecture), "reshapes", False):
+    """Yield the methods that read all states alike, in a network whose blocks change the shape of
+    their states.
+    """
+    if architecture in ARCHITECTURES or not getattr(
+        load("architecture", {}, architecture), "reshapes", False
+    ):
         return
     methods = {parse_run(name).method for name in names}
     alike = sorted(method for method in methods if load("method", METHODS, method).equal_widths)
@@ -200,8 +243,12 @@ def _width_problems(where: str, architecture: str, names: Iterable[str]) -> Iter
         )
 
 
-def _baseline_problems(where: str, runs: Iterable[str], baselines: Collection[str]) -> Iterator[str]:
-    """Yield missing baselines: a run needs its own frozen one and backpropagation's, or depth utility means nothing."""
+def _baseline_problems(
+    where: str, runs: Iterable[str], baselines: Collection[str]
+) -> Iterator[str]:
+    """Yield missing baselines: a run needs its own frozen one and backpropagation's, or depth
+    utility means nothing.
+    """
     needed: dict[str, list[str]] = {}
     for run in (run for run in map(parse_run, runs) if not run.is_baseline):
         for baseline in dict.fromkeys(str(run.baselines[role]) for role in ("own", "bp")):
@@ -215,7 +262,9 @@ def _baseline_problems(where: str, runs: Iterable[str], baselines: Collection[st
 
 def _artefact_problems(where: str, artefact: Artefact, grid: Grid, of_one: bool) -> Iterator[str]:
     """Yield what is wrong with the settings that a figure or table reads, or with their runs."""
-    answering = {name for setting in grid.settings.values() for name in (setting.name, setting.block)}
+    answering = {
+        name for setting in grid.settings.values() for name in (setting.name, setting.block)
+    }
     for setting in sorted(set(artefact.settings) - answering):
         yield str(unknown("setting", setting, answering, where=f"{where}.settings"))
     found = grid.named(artefact.settings)

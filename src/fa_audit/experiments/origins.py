@@ -1,7 +1,8 @@
-"""Origins of a configuration's results: what each is made from, and which of those that are there are stale.
+"""Origins of a configuration's results: what each is made from, and which of those that are there
+are stale.
 
-An origin is a digest of specification, code, thresholds, and the origins of what the result is made from. Imports no
-torch.
+An origin is a digest of specification, code, thresholds, and the origins of what the result is made
+from. Imports no torch.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def data_code(dataset: str) -> str:
 
 
 def run_code(name: str, spec: RunSpec) -> str:
-    """Return a digest of the code that a stage runs for one network, its method and architecture included."""
+    """Return a digest of the code that a stage runs for one network, its method and architecture
+    included.
+    """
     method = entry_of("method", METHODS, spec.method)
     return code_digest(name, method, entry_of("architecture", ARCHITECTURES, spec.architecture))
 
@@ -47,14 +50,20 @@ class Origins:
     _known: dict[Any, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:
-        """Return the origin of a trained network: its specification, the training's code, the code of its data."""
+        """Return the origin of a trained network: its specification, the training's code, the code
+        of its data.
+        """
         if key not in self._known:
             spec = self.grid.spec(key)
-            self._known[key] = digest_of([spec.digest, run_code("train", spec), data_code(spec.dataset)])
+            self._known[key] = digest_of(
+                [spec.digest, run_code("train", spec), data_code(spec.dataset)]
+            )
         return self._known[key]
 
     def networks(self, key: RunKey) -> list[RunKey]:
-        """Return the networks that an audit reads: the audited one, then those that it is compared with."""
+        """Return the networks that an audit reads: the audited one, then those that it is compared
+        with.
+        """
         baselines = self.grid.setting(key.setting).baselines_of(key.run).values()
         return [key, *(key._replace(run=run) for run in baselines)]
 
@@ -64,12 +73,16 @@ class Origins:
 
     def audit(self, key: RunKey) -> str:
         """Return the origin of an audit: its code and thresholds, and the networks that it reads."""
-        return digest_of([run_code("audit", self.grid.spec(key)), self.audit_inputs(key), dict(self.thresholds)])
+        return digest_of(
+            [run_code("audit", self.grid.spec(key)), self.audit_inputs(key), dict(self.thresholds)]
+        )
 
     def audits(self, keys: Iterable[RunKey]) -> str:
         """Return one origin of several audits."""
         codes = [code_digest(name) for name in ("share_run", "collect_baseline")]
-        parts = [[*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys]
+        parts = [
+            [*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys
+        ]
         return digest_of([codes, dict(self.thresholds), parts])
 
     def tidy(self, setting: str) -> str:
@@ -84,10 +97,12 @@ class Origins:
 class Finished:
     """Finished work, which need not be done again.
 
-    A result without a recorded origin, as earlier versions of this package wrote, counts by its specification alone.
+    A result without a recorded origin, as earlier versions of this package wrote, counts by its
+    specification alone.
 
     Attributes:
-        torch: the versions of torch that trained the networks that were found finished, and how many each.
+        torch: the versions of torch that trained the networks that were found finished, and how
+            many each.
     """
 
     origins: Origins
@@ -95,7 +110,9 @@ class Finished:
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> bool:
-        """Return whether a trained network is there and not stale, and likewise what it is copied or goes on from."""
+        """Return whether a trained network is there and not stale, and likewise what it is copied
+        or goes on from.
+        """
         if key not in self._known:
             grid = self.origins.grid
             source = grid.duplicate_runs.get(key) or previous_run(grid, key)
@@ -114,10 +131,14 @@ class Finished:
         if not all(os.path.exists(key.path(*kind)) for kind in OF_A_NETWORK):
             return False
         facts = facts_of(key.path("checkpoints", "json"))
-        if (run := facts.get("previous")) and not os.path.exists(key._replace(run=run).path(*OF_A_NETWORK[0])):
+        if (run := facts.get("previous")) and not os.path.exists(
+            key._replace(run=run).path(*OF_A_NETWORK[0])
+        ):
             return False
         bits, _, origin = str(facts.get("fingerprint")).partition(RECORD)
-        same = not origin or (origin == self.origins.network(key) and self._data(key) in ("", *bits.split()))
+        same = not origin or (
+            origin == self.origins.network(key) and self._data(key) in ("", *bits.split())
+        )
         if not (same and self._same_spec(facts, key)):
             return False
         self.torch[facts.get("provenance", {}).get("packages", {}).get("torch", "unknown")] += 1
@@ -127,7 +148,9 @@ class Finished:
         return facts.get("spec") == self.origins.grid.spec(key).to_dict()
 
     def _data(self, key: RunKey) -> str:
-        """Return the digest of the data set's file in `training_origin`; empty where there is no such file."""
+        """Return the digest of the data set's file in `training_origin`; empty where there is no
+        such file.
+        """
         path = data_file(self.origins.grid.spec(key).dataset)
         if path not in self._known:
             self._known[path] = contents_digest([path]) if os.path.exists(path) else ""
@@ -135,13 +158,17 @@ class Finished:
 
 
 def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
-    """Return the snapshot that a training goes on from, if any; for a finished training, the one that it went on from.
+    """Return the snapshot that a training goes on from, if any; for a finished training, the one
+    that it went on from.
 
-    Thus neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
+    Thus neither a snapshot that is asked for later nor one that is no longer asked for makes a
+    finished run stale.
     """
     asked, facts = grid.previous_runs.get(key), facts_of(key.path("checkpoints", "json"))
     found = key._replace(run=run) if (run := facts.get("previous")) else None
-    if found == asked or facts.get("spec") != grid.spec(key).to_dict():  # the same, or it is to be trained anew
+    if (
+        found == asked or facts.get("spec") != grid.spec(key).to_dict()
+    ):  # the same, or it is to be trained anew
         return asked
     return found if found is None or os.path.exists(found.path(*OF_A_NETWORK[0])) else asked
 

@@ -1,4 +1,6 @@
-"""Name the path of every file of results, relative to the folder in which the workflow runs. Imports no torch."""
+"""Name the path of every file of results, relative to the folder in which the workflow runs.
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ LOCK = "results/.lock"  # held while a workflow is at work in the folder
 ENDINGS = {"figures": ("pdf", "png"), "tables": ("csv", "md", "tex", "html")}
 SCORECARD_ENDINGS = ("csv", "md")
 MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
-IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # in tidy tables, of the last state and h_0
+IDENTITY = {
+    "distance": "displacement",
+    "cosine": "cosine_to_embedding",
+}  # in tidy tables, of the last state and h_0
 AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input, as published numbers do
 TIDY = (*MEASURED, "work")  # and what each training took, which differs from time to time
 
 
 def at_both_sides(*names: str) -> tuple[str, ...]:
-    """Return the names of credit metrics at the blocks' outputs and, with `AT_INPUT`, at their inputs."""
+    """Return the names of credit metrics at the blocks' outputs and, with `AT_INPUT`, at their
+    inputs.
+    """
     return (*names, *(f"{name}{AT_INPUT}" for name in names))
 
 
@@ -54,9 +61,13 @@ class RunKey(NamedTuple):
         Raises:
             AuditError: the path ends in something else.
         """
-        found = re.search(r"([^/]+)/([^/]+)/seed(0|[1-9][0-9]*)(\.[^/.]*)?$", PurePath(path).as_posix())
+        found = re.search(
+            r"([^/]+)/([^/]+)/seed(0|[1-9][0-9]*)(\.[^/.]*)?$", PurePath(path).as_posix()
+        )
         if not found:  # seed042 is not the seed of any run
-            raise AuditError(f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written.")
+            raise AuditError(
+                f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written."
+            )
         return cls(found[1], found[2], int(found[3]))
 
 
@@ -82,4 +93,7 @@ def artefact_files(section: str, name: str, folder: str = "results") -> list[str
 
 def scorecard_files() -> list[str]:
     """Return the paths of the scorecard as a table and as a figure, in every format."""
-    return [*(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS), *artefact_files("figures", "scorecard")]
+    return [
+        *(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS),
+        *artefact_files("figures", "scorecard"),
+    ]

@@ -1,4 +1,6 @@
-"""The table of a grid: settings, runs and seeds, what is there already, and how long the rest will take."""
+"""The table of a grid: settings, runs and seeds, what is there already, and how long the rest will
+take.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,18 @@ from fa_audit.experiments.origins import Finished, facts_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import DEPARTURES
 
-HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
+HEADER = (
+    "setting",
+    "nets",
+    "runs",
+    "baselines",
+    "seeds",
+    "trainings",
+    "shared",
+    "done",
+    "CPU h",
+    "GPU h",
+)
 NOTE = """\
 Done: made from this configuration, its data and today's code; what is stale is to be done.
 Hours: trainings and audits to be done, one job at a time, by benchmarks/costs.json, or by results/benchmarks/ where a
@@ -30,30 +43,53 @@ def plan_table(
     networks: Collection[RunKey] | None = None,
     audits: Collection[RunKey] | None = None,
 ) -> str:
-    """Return the table, one row per block of the configuration; a run that two of them share counts in the first.
+    """Return the table, one row per block of the configuration; a run that two of them share counts
+    in the first.
 
     Args:
-        networks, audits: those that are asked for, to be trained or copied, and to be audited; by default all.
+        networks, audits: those that are asked for, to be trained or copied, and to be audited; by
+            default all.
     """
     grid = finished.origins.grid
     networks = list(grid.all_run_keys()) if networks is None else sorted(networks)
-    by_block = _by_block(grid, networks), _by_block(grid, grid.run_keys("runs") if audits is None else sorted(audits))
+    by_block = (
+        _by_block(grid, networks),
+        _by_block(grid, grid.run_keys("runs") if audits is None else sorted(audits)),
+    )
     rows, work = [], []
-    for block in dict.fromkeys(setting.block for setting in grid.settings.values() if setting.block in by_block[0]):
+    for block in dict.fromkeys(
+        setting.block for setting in grid.settings.values() if setting.block in by_block[0]
+    ):
         trained, audited = (keys.get(block, []) for keys in by_block)
         work.append(work_of(finished, trained, audited, costs))
-        rows.append([block, *(str(len(part)) for part in _parts(grid, trained)), *map(_text, work[-1])])
-    total, nets = [_text(reduce(add, column)) for column in zip(*work)], {key.setting for key in networks}
+        rows.append(
+            [block, *(str(len(part)) for part in _parts(grid, trained)), *map(_text, work[-1])]
+        )
+    total, nets = (
+        [_text(reduce(add, column)) for column in zip(*work)],
+        {key.setting for key in networks},
+    )
     table = [HEADER, *rows, ["in all", str(len(nets)), "", "", "", *total]]
     widths = [max(map(len, column)) for column in zip(*table)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
-    machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
-    notes = [NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid, nets), *_other_torch(finished.torch)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table
+    ]
+    machines = [
+        f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES
+    ]
+    notes = [
+        NOTE,
+        f"Measured on {'; '.join(machines)}.",
+        *_replaced(grid, nets),
+        *_other_torch(finished.torch),
+    ]
     return "\n".join(["", *lines, *notes])
 
 
 def _other_torch(found: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for every other version of torch that finished networks were trained with: they are kept."""
+    """Yield a line for every other version of torch that finished networks were trained with: they
+    are kept.
+    """
     installed = version("torch")
     for other, count in sorted(found.items()):
         if other != installed:
@@ -72,8 +108,15 @@ def _parts(grid: Grid, keys: Sequence[RunKey]) -> tuple[set[Any], ...]:
     """Return the settings, runs, baselines and seeds of networks."""
     pairs = {(key.setting, key.run) for key in keys}
     settings = {setting: grid.setting(setting) for setting, _ in pairs}
-    runs = {run for name, setting in settings.items() for run in setting.runs if (name, run) in pairs}
-    baselines = {run for name, setting in settings.items() for run in setting.baselines if (name, run) in pairs}
+    runs = {
+        run for name, setting in settings.items() for run in setting.runs if (name, run) in pairs
+    }
+    baselines = {
+        run
+        for name, setting in settings.items()
+        for run in setting.baselines
+        if (name, run) in pairs
+    }
     return set(settings), runs, baselines, {key.seed for key in keys}
 
 
@@ -86,19 +129,26 @@ def _replaced(grid: Grid, names: Collection[str]) -> Iterator[str]:
             continue
         expected = DEPARTURES | grid.spec(first).to_dict()
         found = DEPARTURES | facts_of(first.path("checkpoints", "json")).get("spec", expected)
-        if changed := [f"{key} {found.get(key)}, now {now}" for key, now in expected.items() if found.get(key) != now]:
+        if changed := [
+            f"{key} {found.get(key)}, now {now}"
+            for key, now in expected.items()
+            if found.get(key) != now
+        ]:
             yield (
                 f"Replaces networks of setting '{setting.name}' that are in results/ with another specification"
                 f" ({listed(changed, 2)}). To keep them, give the setting another name."
             )
 
 
-def work_of(finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey], costs: Costs) -> list[Any]:
+def work_of(
+    finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey], costs: Costs
+) -> list[Any]:
     """Return what networks and audits take, for the columns from "trainings" on.
 
     Returns:
-        the numbers of its own trainings, of trainings that an earlier row does, and of its own that are done; then for
-        each device the hours of every job to do, None where its network was not measured.
+        the numbers of its own trainings, of trainings that an earlier row does, and of its own that
+        are done; then for each device the hours of every job to do, None where its network was not
+        measured.
     """
     grid = finished.origins.grid
     own = [key for key in keys if key not in grid.duplicate_runs]
@@ -106,7 +156,10 @@ def work_of(finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey
     to_audit = [key for key in audited if not finished.audit(key)]
     hours = []
     for device in DEVICES:
-        trainings = [costs.training_hours(grid.spec(key), device, epochs_before(grid, key)) for key in to_train]
+        trainings = [
+            costs.training_hours(grid.spec(key), device, epochs_before(grid, key))
+            for key in to_train
+        ]
         hours.append([*trainings, *(costs.audit_hours(grid.spec(key), device) for key in to_audit)])
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
@@ -118,7 +171,8 @@ def epochs_before(grid: Grid, key: RunKey) -> int:
 
 
 def _text(cell: int | list[Hours | None]) -> str:
-    """Return a count as it is, hours as their sum: ``~`` where some are estimates, ``?`` for jobs without one.
+    """Return a count as it is, hours as their sum: ``~`` where some are estimates, ``?`` for jobs
+    without one.
 
     >>> _text([Hours(0.25, measured=False), None]), _text([Hours(2, measured=True)]), _text([None]), _text([])
     ('~0.25+?', '2.0', '?', '0.0')
@@ -128,5 +182,8 @@ def _text(cell: int | list[Hours | None]) -> str:
     known = [hours for hours in cell if hours is not None]
     if cell and not known:
         return "?"
-    total, about = sum(hours.value for hours in known), "" if all(hours.measured for hours in known) else "~"
+    total, about = (
+        sum(hours.value for hours in known),
+        "" if all(hours.measured for hours in known) else "~",
+    )
     return f"{about}{total:.{2 if 0 < total < 1 else 1}f}{'+?' if len(known) < len(cell) else ''}"

@@ -1,4 +1,5 @@
-"""The published numbers: what each one is, to which experiment it belongs, by which rule it is compared.
+"""The published numbers: what each one is, to which experiment it belongs, by which rule it is
+compared.
 
 Imports no torch and no pandas: the workflow plans with it.
 """
@@ -29,7 +30,9 @@ from fa_audit.experiments.spec import SAMPLES
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
-PAPER_LIMITS = {name: limit for name, limit in DiagnosticThresholds().limits.items() if name != "saturation"}
+PAPER_LIMITS = {
+    name: limit for name, limit in DiagnosticThresholds().limits.items() if name != "saturation"
+}
 
 
 # --- the quantities --------------------------------------------------------------------------------------------------
@@ -81,7 +84,8 @@ QUANTITIES: dict[str, Quantity] = {
     **{f"epoch_{name}": Quantity("trajectories", name, (*EPOCH, *LAYER))
        for name in ("hidden_norm", "grad_norm", "growth")},
 }  # fmt: skip
-# Quantities that are also measured on other numbers of samples: the table, and its column for 128 of them.
+# Quantities that are also measured on other numbers of samples: the table, and its column for 128
+# of them.
 OF_SAMPLES = {
     **{name: ("layers", name) for name in ("hidden_norm", "grad_norm", "residual_ratio")},
     **{f"{name}_last": ("layers", name) for name in ("hidden_norm", "grad_norm")},
@@ -90,18 +94,26 @@ OF_SAMPLES = {
     "first_reference_flag": ("runs", "first_reference_flag"),
 }
 
-# --- the entries, each with its rule ---------------------------------------------------------------------------------
+# --- the entries, each with its rule
+# ---------------------------------------------------------------------------------
 
 Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
-Samples = Annotated[int, Field(ge=1, description=f"an integer >= 1: test samples (default {BATCH}, as in audits)")]
+Samples = Annotated[
+    int, Field(ge=1, description=f"an integer >= 1: test samples (default {BATCH}, as in audits)")
+]
 Answer = Annotated[bool | Text, Field(description="true, false or a text")]
 Deviation = Annotated[
     float | None,
-    Field(ge=0, description="a number >= 0 (sample deviation of the n numbers), or null where none was published"),
+    Field(
+        ge=0,
+        description="a number >= 0 (sample deviation of the n numbers), or null where none was published",
+    ),
 ]
 
 
-KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # kind -> keys that it needs, and may have beside them
+KINDS: dict[
+    str, tuple[tuple[str, ...], tuple[str, ...]]
+] = {  # kind -> keys that it needs, and may have beside them
     "value": (("value", "deviation", "tolerance"), ("minus", "over")),
     "magnitude": (("value", "deviation"), ("minus", "over")),
     "bound": ((), ("above", "below", "minus", "over")),
@@ -115,32 +127,45 @@ class Entry(Strict):
 
     quantity: str = Field(description="the name of a quantity")
     setting: str = Field(description="the name of one of the settings")
-    run: RunName | Different[RunName] = Field(description="a run name; for an order a list of them, best first")
+    run: RunName | Different[RunName] = Field(
+        description="a run name; for an order a list of them, best first"
+    )
     layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
-    epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
+    epoch: int | None = Field(
+        None, ge=0, description="an integer >= 0: of a quantity of the trajectory"
+    )
     kind: Literal["value", "magnitude", "bound", "verdict", "order"] = Field(
         description="value (within two pooled deviations, or a tolerance), magnitude (within a factor of 2), bound"
         " (that every seed keeps), verdict (equal) or order (of means)"
     )
-    value: float | Answer | None = Field(None, description="a number; of a verdict true, false or a text")
+    value: float | Answer | None = Field(
+        None, description="a number; of a verdict true, false or a text"
+    )
     deviation: Deviation = None
     tolerance: float | None = Field(None, gt=0, description="a number > 0")
     above: float | None = Field(None, description="a number: every seed lies above it")
     below: float | None = Field(None, description="a number: every seed lies below it")
-    minus: RunName | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
+    minus: RunName | None = Field(
+        None, description="a run name: its quantity is subtracted, seed by seed"
+    )
     over: RunName | None = Field(None, description="a run name: its quantity divides, seed by seed")
     n: int = Field(ge=1, description="an integer >= 1: how many numbers the value averages")
     source: Text = Field(description="a text: where it was published")
     seeds: Different[Seed] = Field(
-        list(SEEDS), min_length=1, description="a non-empty list of different integers >= 0: audits to compare with"
+        list(SEEDS),
+        min_length=1,
+        description="a non-empty list of different integers >= 0: audits to compare with",
     )
-    values: dict[Seed, float | Answer] = Field({}, description="a mapping from seeds to published numbers")
+    values: dict[Seed, float | Answer] = Field(
+        {}, description="a mapping from seeds to published numbers"
+    )
     claim: Text | None = Field(None, description="the name of one of the claims")
     repeats: Text | None = Field(
         None, description="a text: which other numbers say the same, so that it is not counted"
     )
     decides: bool = Field(
-        False, description="true or false: whether it is the number that should tell the setting's script from others"
+        False,
+        description="true or false: whether it is the number that should tell the setting's script from others",
     )
     samples: Samples = BATCH
     note: str = Field("", description="a text: other ways to read the source")
@@ -153,7 +178,9 @@ class Entry(Strict):
     @property
     def other(self) -> tuple[str, str] | None:
         """Return how it is set against another run, ``minus`` or ``over``, and that run."""
-        return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word))), None)
+        return next(
+            ((word, run) for word in ("minus", "over") if (run := getattr(self, word))), None
+        )
 
     @property
     def all_runs(self) -> list[str]:
@@ -167,8 +194,14 @@ class Entry(Strict):
 
     @property
     def key(self) -> str:
-        """Return the text by which an explanation names it, such as ``main_audit dfa grad_norm layer 1``."""
-        places = [f"{name} {getattr(self, name)}" for name in ("layer", "epoch") if getattr(self, name) is not None]
+        """Return the text by which an explanation names it, such as ``main_audit dfa grad_norm
+        layer 1``.
+        """
+        places = [
+            f"{name} {getattr(self, name)}"
+            for name in ("layer", "epoch")
+            if getattr(self, name) is not None
+        ]
         return " ".join([self.setting, self.whose, self.quantity, *places])
 
     def run_keys(self) -> Iterator[RunKey]:
@@ -198,7 +231,9 @@ class Entry(Strict):
 
 
 def at_most(number: float, limit: float) -> bool:
-    """Compare decimal numbers by ``<=``: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
+    """Compare decimal numbers by ``<=``: 0.635 - 0.615 is 0.02, whatever binary fractions make of
+    it.
+    """
     return number <= limit or math.isclose(number, limit, rel_tol=1e-9)
 
 
@@ -214,21 +249,30 @@ ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$", description="the name of 
 
 
 class Experiment(Strict, extra="allow"):
-    """a published experiment: a mapping with script, reason, and the keys of a configuration's setting"""
+    """a published experiment: a mapping with script, reason, and the keys of a configuration's
+    setting
+    """
 
     script: ScriptName
     reason: Text = Field(description="a text: why it is of that script")
-    excluded: Text | None = Field(None, description="a text: why its numbers are shown and not counted")
+    excluded: Text | None = Field(
+        None, description="a text: why its numbers are shown and not counted"
+    )
 
 
 class PublishedFile(Strict):
     """a mapping with the keys 'claims', 'scripts', 'released', 'settings' and 'entries'"""
 
-    claims: dict[str, Text] = Field({}, description="a mapping from the name of each claim to its sentence")
-    scripts: dict[ScriptName, dict[str, Any]] = Field(
-        min_length=1, description="one or more named scripts, each with the keys of a setting that its trainings share"
+    claims: dict[str, Text] = Field(
+        {}, description="a mapping from the name of each claim to its sentence"
     )
-    released: Text | None = Field(None, description="the name of the script that was released; default the last one")
+    scripts: dict[ScriptName, dict[str, Any]] = Field(
+        min_length=1,
+        description="one or more named scripts, each with the keys of a setting that its trainings share",
+    )
+    released: Text | None = Field(
+        None, description="the name of the script that was released; default the last one"
+    )
     settings: dict[str, Experiment] = Field(
         min_length=1,
         description="one or more named experiments, written like the settings of a configuration, with script and"
@@ -247,7 +291,8 @@ class Published:
         scripts: what the trainings of each script share, as keys of a setting.
         released: the name of the released one.
         settings: the experiments' scripts, and why they are of these.
-        experiments: by script, the experiments as that script trains them, with the runs and seeds of the entries.
+        experiments: by script, the experiments as that script trains them, with the runs and seeds
+            of the entries.
     """
 
     entries: tuple[Entry, ...]
@@ -258,7 +303,9 @@ class Published:
     experiments: Mapping[str, Grid]
 
     def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:
-        """Return the specification of a run as its own script trains it, or as another one does, as JSON types."""
+        """Return the specification of a run as its own script trains it, or as another one does, as
+        JSON types.
+        """
         return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 
     def run_keys(self) -> list[RunKey]:
@@ -266,15 +313,27 @@ class Published:
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the audits of a configuration whose specification is that of a published number, by any script."""
-        wanted = {identity(self.spec(key, script), key.seed) for key in self.run_keys() for script in self.experiments}
+        """Return the audits of a configuration whose specification is that of a published number,
+        by any script.
+        """
+        wanted = {
+            identity(self.spec(key, script), key.seed)
+            for key in self.run_keys()
+            for script in self.experiments
+        }
         specs = {key: grid.spec(key) for key in grid.run_keys("runs")}
         both = {key: (spec, replace(spec, monitor=())) for key, spec in specs.items()}
-        return [key for key, own in both.items() if wanted & {identity(spec.to_dict(), key.seed) for spec in own}]
+        return [
+            key
+            for key, own in both.items()
+            if wanted & {identity(spec.to_dict(), key.seed) for spec in own}
+        ]
 
 
 def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
-    """Return what makes two runs the same experiment: the specification, with the seed only if it is given."""
+    """Return what makes two runs the same experiment: the specification, with the seed only if it
+    is given.
+    """
     return json.dumps({**spec, "seed": seed}, sort_keys=True)
 
 
@@ -285,8 +344,8 @@ def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> P
         line_of: the line of everything in it, as `load_config` gives it.
 
     Raises:
-        AuditError: one message that lists the problems (the first five), each with its place, what was found
-            and what is valid.
+        AuditError: one message that lists the problems (the first five), each with its place, what
+            was found and what is valid.
     """
     read = validated(PublishedFile, raw, where, line_of)
     if problems := list(_problems(read)):
@@ -296,7 +355,9 @@ def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> P
     except AuditError as error:
         raise AuditError(f"{where}: {str(error).removeprefix('config: ')}") from error
     released = read.released or list(read.scripts)[-1]
-    return Published(tuple(read.entries), read.claims, read.scripts, released, read.settings, experiments)
+    return Published(
+        tuple(read.entries), read.claims, read.scripts, released, read.settings, experiments
+    )
 
 
 def _trained_by(script: str, read: PublishedFile) -> Grid:
@@ -326,10 +387,14 @@ def _problems(read: PublishedFile) -> Iterator[str]:
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
         yield from chain(
-            _kind_problems(where, entry), _entry_problems(where, entry, read), _answer_problems(where, entry)
+            _kind_problems(where, entry),
+            _entry_problems(where, entry, read),
+            _answer_problems(where, entry),
         )
         # All but the numbers and where they come from.
-        own = json.dumps([entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats])
+        own = json.dumps(
+            [entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats]
+        )
         if own in seen:
             yield f"{where}: the same as entries.{seen[own]}; keep one of them."
         seen.setdefault(own, position)
@@ -353,11 +418,15 @@ def _kind_problems(where: str, entry: Entry) -> Iterator[str]:
     for name in sorted(given - {*needed, *more}):
         yield f"{where}: a {entry.kind} has no {name}; remove it."
     magnitude = entry.kind == "magnitude"
-    if "deviation" in needed and (not isinstance(entry.value, float) or (magnitude and not entry.value)):
+    if "deviation" in needed and (
+        not isinstance(entry.value, float) or (magnitude and not entry.value)
+    ):
         expected = "a number other than 0" if magnitude else "a number"
         yield f"{where}.value: found {shortened(entry.value)}; expected {expected}."
     if (entry.kind == "order") != (len(entry.runs) > 1):
-        expected = "a list of two or more different run names" if entry.kind == "order" else "a run name"
+        expected = (
+            "a list of two or more different run names" if entry.kind == "order" else "a run name"
+        )
         yield f"{where}.run: found {shortened(entry.run)}; expected {expected}."
 
 
@@ -386,5 +455,7 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
         yield f"{where}.samples: {entry.quantity} of {entry.samples} samples is not measured; remove it."
     if not (quantity.answers if verdict else quantity.number):
         yield f"{where}: {entry.quantity} is {'a' if quantity.answers else 'no'} verdict; found kind {entry.kind}."
-    elif verdict and entry.published not in (known := [plain(answer) for answer in quantity.answers]):
+    elif verdict and entry.published not in (
+        known := [plain(answer) for answer in quantity.answers]
+    ):
         yield f"{where}.value: found '{entry.published}'; expected {' or '.join(known)}."

@@ -10,7 +10,11 @@ from fa_audit.experiments.config_file import LineOf
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.grid_checks import ArtefactKinds, grid_problems, setting_problems
 
-MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}  # check -> its threshold
+MONITOR_LIMITS = {
+    "D1": "growth",
+    "D2": "reference",
+    "D2@1024": "reference",
+}  # check -> its threshold
 NO_LINES = LineOf()
 
 
@@ -25,18 +29,21 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     ('bp+frozen', 'bp+shallow', 'dfa+frozen')
 
     Args:
-        kinds: the known kinds of figures and tables; without them the configuration's are not checked.
+        kinds: the known kinds of figures and tables; without them the configuration's are not
+            checked.
         where: the line of everything in the file, as `load_config` gives it.
 
     Raises:
-        AuditError: one message that lists the problems (the first five), each with its place, what was found
-            and what is valid.
+        AuditError: one message that lists the problems (the first five), each with its place, what
+            was found and what is valid.
     """
     line_of = where.within(config)
     asked = validated(Configuration, config, "config", line_of)
     if problems := setting_problems(asked):
         raise config_error("config", problems, line_of)
-    grid = Grid({name: _setting(name, block, entry, asked) for name, block, entry in asked.expanded()})
+    grid = Grid(
+        {name: _setting(name, block, entry, asked) for name, block, entry in asked.expanded()}
+    )
     if problems := grid_problems(asked, grid, kinds):
         raise config_error("config", problems, line_of)
     return grid
@@ -54,4 +61,12 @@ def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) 
     }
     names = entry.run_names()
     runs = tuple(dict.fromkeys((*names["runs"], *names["sweep"], *names["ladder"])))
-    return Setting(name, block, runs, tuple(names["sweep"]), tuple(names["baselines"]), tuple(entry.seeds), common)
+    return Setting(
+        name,
+        block,
+        runs,
+        tuple(names["sweep"]),
+        tuple(names["baselines"]),
+        tuple(entry.seeds),
+        common,
+    )

@@ -1,4 +1,5 @@
-"""Training runs: the name that people write (`dfa+penalty1e-2`) and the full specification behind it.
+"""Training runs: the name that people write (`dfa+penalty1e-2`) and the full specification behind
+it.
 
 Imports no torch: the workflow builds its whole plan from these objects.
 """
@@ -22,7 +23,13 @@ from fa_audit.core.validation import Strict, validated
 
 RUN_OPTIONS = ("penalty<number>", "lr<number>", "unnormalised", "frozen", "frozen<k>", "shallow", "random_targets",
                "epoch<k>")  # fmt: skip
-SHARED = ("method", "penalty", "shallow", "random_targets", "snapshot")  # fields of a run and of its specification
+SHARED = (
+    "method",
+    "penalty",
+    "shallow",
+    "random_targets",
+    "snapshot",
+)  # fields of a run and of its specification
 FLAGS = ("unnormalised", "shallow", "random_targets")
 
 
@@ -38,7 +45,8 @@ class Run:
         frozen: number of leading blocks kept at initialisation; ``-1`` means all of them.
         shallow: drop the blocks altogether.
         random_targets: train on fresh uniform labels.
-        snapshot: stop after this epoch of the schedule, 0 being the untrained network; None: after the last.
+        snapshot: stop after this epoch of the schedule, 0 being the untrained network; None: after
+            the last.
     """
 
     method: str
@@ -56,11 +64,17 @@ class Run:
         rate = f"lr{short_number(self.lr)}" if self.lr else ""
         raw, *flags = (name * getattr(self, name) for name in FLAGS)
         epoch = "" if self.snapshot is None else f"epoch{self.snapshot}"
-        return "+".join(part for part in (self.method, penalty, rate, raw, frozen, *flags, epoch) if part)
+        return "+".join(
+            part for part in (self.method, penalty, rate, raw, frozen, *flags, epoch) if part
+        )
 
     def spec(self, *, depth: int, **common: Any) -> RunSpec:
-        """Return the full specification of this run in a network of `depth` blocks; `common` are the other fields."""
-        common |= ({"lr": self.lr} if self.lr else {}) | ({"normalise": False} if self.unnormalised else {})
+        """Return the full specification of this run in a network of `depth` blocks; `common` are
+        the other fields.
+        """
+        common |= ({"lr": self.lr} if self.lr else {}) | (
+            {"normalise": False} if self.unnormalised else {}
+        )
         own = {name: getattr(self, name) for name in SHARED}
         return RunSpec(**own, frozen_blocks=depth if self.frozen < 0 else self.frozen, **common)
 
@@ -76,23 +90,33 @@ class Run:
 
     @property
     def is_baseline(self) -> bool:
-        """Return whether all blocks are frozen or absent, as in the networks that others are compared with."""
+        """Return whether all blocks are frozen or absent, as in the networks that others are
+        compared with.
+        """
         return self.frozen < 0 or self.shallow
 
     @property
     def baselines(self) -> dict[str, Run]:
-        """Return what this run is compared with after the same epoch, by role, whether or not it is trained.
+        """Return what this run is compared with after the same epoch, by role, whether or not it is
+        trained.
 
-        ``own``: blocks at initialisation, the rest taught by the same method, from true targets and without a penalty,
-        which acts on blocks only. ``bp``: the same, taught by backpropagation. ``shallow``: without blocks. All at the
-        run's learning rate and with credits normalised as there.
+        ``own``: blocks at initialisation, the rest taught by the same method, from true targets and
+            without a penalty,
+        which acts on blocks only. ``bp``: the same, taught by backpropagation. ``shallow``: without
+        blocks. All at the run's learning rate and with credits normalised as there.
         """
         bp = replace(self, method="bp", penalty=0.0, frozen=-1, shallow=False, random_targets=False)
-        return {"own": replace(bp, method=self.method), "bp": bp, "shallow": replace(bp, frozen=0, shallow=True)}
+        return {
+            "own": replace(bp, method=self.method),
+            "bp": bp,
+            "shallow": replace(bp, frozen=0, shallow=True),
+        }
 
 
 def short_number(value: float) -> str:
-    """Return the shortest scientific spelling of a positive number: 0.01 -> ``1e-2``, 0.025 -> ``2.5e-2``."""
+    """Return the shortest scientific spelling of a positive number: 0.01 -> ``1e-2``, 0.025 ->
+    ``2.5e-2``.
+    """
     digits, exponent = f"{Decimal(repr(value)).normalize():e}".split("e")
     return f"{digits}e{int(exponent)}"
 
@@ -102,17 +126,20 @@ def parse_run(text: str) -> Run:
     """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
 
     >>> parse_run("dfa+penalty0.01")
-    Run(method='dfa', penalty=0.01, lr=None, unnormalised=False, frozen=0, shallow=False, random_targets=False, \
+    Run(method='dfa', penalty=0.01, lr=None, unnormalised=False, frozen=0, shallow=False,
+    random_targets=False, \
 snapshot=None)
     >>> str(parse_run("dfa+epoch5+frozen+unnormalised+lr.003"))
     'dfa+lr3e-3+unnormalised+frozen+epoch5'
     >>> parse_run("dfa+shalow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fa_audit.core.errors.AuditError: run 'dfa+shalow': unknown option 'shalow'; ... Did you mean 'shallow'?
+    fa_audit.core.errors.AuditError: run 'dfa+shalow': unknown option 'shalow'; ... Did you mean
+        'shallow'?
 
     Raises:
-        AuditError: an unknown, repeated or contradictory option, or a number that is not finite and >= 0.
+        AuditError: an unknown, repeated or contradictory option, or a number that is not finite and
+            >= 0.
     """
     method, *options = text.split("+")
     chosen: dict[str, Any] = {}
@@ -124,7 +151,9 @@ snapshot=None)
         chosen[name] = value
     run = Run(method=method, **chosen)
     if run.shallow and (run.frozen or run.penalty):
-        raise AuditError(f"run '{text}': no blocks to freeze or penalise; drop that option or 'shallow'.")
+        raise AuditError(
+            f"run '{text}': no blocks to freeze or penalise; drop that option or 'shallow'."
+        )
     return run
 
 
@@ -142,10 +171,16 @@ def _parse_option(option: str, text: str) -> tuple[str, Any]:
         raise unknown("option", option, RUN_OPTIONS, where=f"run '{text}'")
     number = option.removeprefix(name)
     with contextlib.suppress(ValueError):
-        if 0 <= (value := float(number)) < math.inf and number == number.strip() and (value or name == "penalty"):
+        if (
+            0 <= (value := float(number)) < math.inf
+            and number == number.strip()
+            and (value or name == "penalty")
+        ):
             return name, value
     least = ">= 0" if name == "penalty" else "> 0"
-    raise AuditError(f"run '{text}': {name} '{number}' is not a finite number {least}; write it like {name}1e-2.")
+    raise AuditError(
+        f"run '{text}': {name} '{number}' is not a finite number {least}; write it like {name}1e-2."
+    )
 
 
 LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
@@ -153,11 +188,16 @@ LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
 OF_A_RUN = (*SHARED, "frozen_blocks", "monitor")
 SAMPLES = (256, 1024)  # test images on which audits also measure norms, as some published ones were
 NUMBERS = ("penalty", "lr", "weight_decay", "clip", "clip_groups", "rms_floor", "validation")
-CLIPPED_TWICE = "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
+CLIPPED_TWICE = (
+    "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
+)
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
 Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
 Option = Annotated[
-    Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)] | bool | Text,
+    Annotated[int, Field(le=LARGEST_OPTION)]
+    | Annotated[float, Field(le=LARGEST_OPTION)]
+    | bool
+    | Text,
     Field(description=f"a number <= {LARGEST_OPTION}, text, true or false"),
 ]
 Seed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer 0..{LARGEST}")]
@@ -172,16 +212,26 @@ Epochs = Annotated[
         description="an integer 0..100000: passes over the training set; 0 leaves the network untrained",
     ),
 ]
-BatchSize = Annotated[int, Field(ge=1, le=65536, description="an integer 1..65536: images per step")]
+BatchSize = Annotated[
+    int, Field(ge=1, le=65536, description="an integer 1..65536: images per step")
+]
 LearningRate = Annotated[
-    float, Field(gt=0, description="a finite number > 0, written like 0.001 or 1.0e-3: learning rate")
+    float,
+    Field(gt=0, description="a finite number > 0, written like 0.001 or 1.0e-3: learning rate"),
 ]
 WeightDecay = Annotated[
-    float, Field(ge=0, description="a finite number >= 0: weight decay, of adamw decoupled from the gradient")
+    float,
+    Field(
+        ge=0, description="a finite number >= 0: weight decay, of adamw decoupled from the gradient"
+    ),
 ]
 Optimiser = Annotated[Literal["adamw", "sgd"], Field(description="adamw, or sgd with momentum 0.9")]
 Clip = Annotated[
-    float, Field(ge=0, description="a finite number >= 0: the largest norm of all gradients together; 0 does not clip")
+    float,
+    Field(
+        ge=0,
+        description="a finite number >= 0: the largest norm of all gradients together; 0 does not clip",
+    ),
 ]
 ClipGroups = Annotated[
     float,
@@ -198,25 +248,47 @@ Normalise = Annotated[
     ),
 ]
 RmsFloor = Annotated[
-    float, Field(ge=0, description="a finite number >= 0 that is added to that root mean square, written like 1.0e-6")
+    float,
+    Field(
+        ge=0,
+        description="a finite number >= 0 that is added to that root mean square, written like 1.0e-6",
+    ),
 ]
-FrozenEmbedding = Annotated[bool, Field(description="true or false: the embedding stays at initialisation")]
+FrozenEmbedding = Annotated[
+    bool, Field(description="true or false: the embedding stays at initialisation")
+]
 Validation = Annotated[
-    float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1: of the training set, held out to choose by")
+    float,
+    Field(
+        ge=0,
+        lt=1,
+        description="a fraction >= 0 and below 1: of the training set, held out to choose by",
+    ),
 ]
 # Departures from the paper's training, which a specification lists only where they are made.
-OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
+OWN_OPTIONS = (
+    "optimiser",
+    "clip",
+    "clip_groups",
+    "normalise",
+    "rms_floor",
+    "frozen_embedding",
+    "validation",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Everything that decides the bits of a trained network. Defaults are the paper's (section 'Training').
+    """Everything that decides the bits of a trained network. Defaults are the paper's (section
+    'Training').
 
-    The types of the training's options also describe them in configurations and on the command line.
+    The types of the training's options also describe them in configurations and on the command
+    line.
 
     Attributes:
         dataset, architecture, method: their names.
-        architecture_options: as sorted ``(name, value)`` pairs; None leaves one to the architecture.
+        architecture_options: as sorted ``(name, value)`` pairs; None leaves one to the
+            architecture.
         penalty: ``lambda`` of ``lambda * mean_B ||f_l||^2``.
         frozen_blocks: the first ``k`` blocks stay at initialisation.
         shallow: no blocks at all.
@@ -227,10 +299,10 @@ class RunSpec:
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
         clip, clip_groups: the gradients of the method's state are among those that are clipped.
         validation: the last samples of the training set are held out: never trained on.
-        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None, or a number equal
-            to `epochs`: after the last.
-        monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
-            of them fire. Empty: it never ends early.
+        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None,
+            or a number equal to `epochs`: after the last.
+        monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first
+            epoch at which all of them fire. Empty: it never ends early.
 
     Raises:
         AuditError: a number of the wrong type or out of range.
@@ -266,7 +338,9 @@ class RunSpec:
         for name in NUMBERS:  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
         if self.clip and self.clip_groups:
-            raise AuditError(f"run specification: {CLIPPED_TWICE.format(self.clip, self.clip_groups)}")
+            raise AuditError(
+                f"run specification: {CLIPPED_TWICE.format(self.clip, self.clip_groups)}"
+            )
         if self.snapshot is not None and self.snapshot > self.epochs:
             raise AuditError(
                 f"run specification: snapshot: found epoch {self.snapshot}; expected one of the schedule,"
@@ -276,30 +350,49 @@ class RunSpec:
             object.__setattr__(self, "snapshot", None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types, without departures at their defaults; ``RunSpec.from_dict`` inverts it."""
+        """Return plain JSON types, without departures at their defaults; ``RunSpec.from_dict``
+        inverts it.
+        """
         values = {name: getattr(self, name) for name in NAMES}
-        values = {name: value for name, value in values.items() if name not in DEPARTURES or value != DEPARTURES[name]}
-        return values | {"architecture_options": dict(self.architecture_options), "monitor": dict(self.monitor)}
+        values = {
+            name: value
+            for name, value in values.items()
+            if name not in DEPARTURES or value != DEPARTURES[name]
+        }
+        return values | {
+            "architecture_options": dict(self.architecture_options),
+            "monitor": dict(self.monitor),
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSpec:
         """Rebuild a specification from its dictionary.
 
         Raises:
-            AuditError: a field is missing or unknown, or its value is of the wrong type or out of range.
+            AuditError: a field is missing or unknown, or its value is of the wrong type or out of
+                range.
         """
         checked = validated(SpecFile, values, "run specification")
-        pairs = {name: tuple(sorted(getattr(checked, name).items())) for name in ("architecture_options", "monitor")}
+        pairs = {
+            name: tuple(sorted(getattr(checked, name).items()))
+            for name in ("architecture_options", "monitor")
+        }
         return cls(**{**values, **pairs})
 
     def with_run(self, run: Run) -> RunSpec:
-        """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
+        """Return the specification of another run with the same network, data, budget and seed, and
+        no monitor.
+        """
         depth = dict(self.architecture_options).get("depth", 0)
-        return run.spec(depth=depth, **{name: getattr(self, name) for name in NAMES if name not in OF_A_RUN})
+        return run.spec(
+            depth=depth, **{name: getattr(self, name) for name in NAMES if name not in OF_A_RUN}
+        )
 
     @property
     def last_epoch(self) -> int:
-        """Return the epoch after which training ends, unless a monitor ends it before; 0 leaves it untrained."""
+        """Return the epoch after which training ends, unless a monitor ends it before; 0 leaves it
+        untrained.
+        """
         return self.epochs if self.snapshot is None else self.snapshot
 
     @property
@@ -309,11 +402,19 @@ class RunSpec:
 
 
 Finite = Annotated[float, Field(description="a finite number")]
-IN_A_FILE: dict[str, Any] = get_type_hints(RunSpec, include_extras=True) | {  # where pairs are mappings
-    "architecture_options": Annotated[dict[Text, Option], Field(description="a mapping of options to values")],
+IN_A_FILE: dict[str, Any] = get_type_hints(
+    RunSpec, include_extras=True
+) | {  # where pairs are mappings
+    "architecture_options": Annotated[
+        dict[Text, Option], Field(description="a mapping of options to values")
+    ],
     "monitor": Annotated[dict[Text, Finite], Field(description="a mapping of checks to limits")],
 }
-DEPARTURES = {field.name: field.default for field in fields(RunSpec) if field.name in (*OWN_OPTIONS, "snapshot")}
+DEPARTURES = {
+    field.name: field.default
+    for field in fields(RunSpec)
+    if field.name in (*OWN_OPTIONS, "snapshot")
+}
 NAMES = tuple(IN_A_FILE)
 SpecFile = create_model(
     "SpecFile",

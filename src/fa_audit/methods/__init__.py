@@ -1,7 +1,7 @@
 """Registry of training methods: name -> class.
 
-One new file and one line here add a method; one that lives elsewhere is named ``package.module:ClassName`` instead.
-This file holds names only and imports no torch.
+One new file and one line here add a method; one that lives elsewhere is named
+``package.module:ClassName`` instead. This file holds names only and imports no torch.
 """
 
 METHODS: dict[str, str] = {

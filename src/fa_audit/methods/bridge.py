@@ -1,4 +1,6 @@
-"""The auxiliary net that both bridges learn: one small MLP that reads any state, its depth and the output error."""
+"""The auxiliary net that both bridges learn: one small MLP that reads any state, its depth and the
+output error.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class BridgeNet(nn.Module):
         generator: seeds the initialisation, torch's default.
     """
 
-    def __init__(self, width: int, classes: int, out: int, hidden: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, width: int, classes: int, out: int, hidden: int, generator: torch.Generator
+    ) -> None:
         super().__init__()
         sizes = [width + 1 + classes, hidden, hidden, hidden]
         with seeded(int(torch.randint(2**62, (), generator=generator))):
@@ -36,19 +40,28 @@ class BridgeNet(nn.Module):
 
         Args:
             h: vectors of states, ``(..., B, d)``.
-            t: depth of each, 0 for the embedding's output and 1 for the last state; broadcasts over ``(..., B, 1)``.
+            t: depth of each, 0 for the embedding's output and 1 for the last state; broadcasts over
+                ``(..., B, 1)``.
             error: ``s = e``, ``(B, C)``, broadcast over the leading dimensions.
         """
         rows = h.shape[:-1]
-        parts = [F.layer_norm(h, h.shape[-1:]), t.expand(*rows, 1), error.expand(*rows, error.shape[-1])]
+        parts = [
+            F.layer_norm(h, h.shape[-1:]),
+            t.expand(*rows, 1),
+            error.expand(*rows, error.shape[-1]),
+        ]
         outputs: Tensor = self.layers(torch.cat(parts, dim=-1))
         return outputs
 
 
 def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Stack the vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``; and ``t_l = l / L``, ``(L + 1, 1, 1)``."""
+    """Stack the vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``; and ``t_l = l / L``, ``(L +
+    1, 1, 1)``.
+    """
     vectors = torch.stack([network.read(h.detach()) for h in trace.states])
-    t = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype) / max(len(vectors) - 1, 1)
+    t = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype) / max(
+        len(vectors) - 1, 1
+    )
     return vectors, t[:, None, None]
 
 

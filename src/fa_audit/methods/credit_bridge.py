@@ -1,17 +1,21 @@
-"""Credit bridge: a shared net values every state by the loss it leads to; credit is the value's gradient.
+"""Credit bridge: a shared net values every state by the loss it leads to; credit is the value's
+gradient.
 
     a_l = d/dh_l V(LN(h_l), t_l, s),    t_l = l / L,    s = softmax(logits) - y,    embedding: a_0
 
 V descends the sum of
     the mean over l = 0..L of (V(h_l) - target_l)^2,    target_L = CE per sample,
-        target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),    xi_k ~ N(0, I),    k = 1..K
+        target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),    xi_k ~ N(0,
+        I),    k = 1..K
     the mean of (||h_L|| (dV/dh_L - g_L))^2,    g_L: gradient of the per-sample loss
-where V' is the exponential moving average of V. During the first 20 % of the epochs the credit is DFA's.
+where V' is the exponential moving average of V. During the first 20 % of the epochs the credit is
+DFA's.
 
-Source: Hao, Wan, Zhai 2026. Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2 and the weight 1 of
-the gradient term are the paper's; ours: the noise is relative to the rms of the state, 3 hidden layers of 256 units,
-the three kinds of target weigh as written above. V is trained at the network's learning rate without weight decay.
-Cost: BP's passes, V on (K + 1)(L + 1) states a sample forward, its backward, and second derivatives at the top.
+Source: Hao, Wan, Zhai 2026. Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2
+and the weight 1 of the gradient term are the paper's; ours: the noise is relative to the rms of the
+state, 3 hidden layers of 256 units, the three kinds of target weigh as written above. V is trained
+at the network's learning rate without weight decay. Cost: BP's passes, V on (K + 1)(L + 1) states a
+sample forward, its backward, and second derivatives at the top.
 """
 
 from __future__ import annotations
@@ -33,9 +37,11 @@ from fa_audit.networks.trace import Trace
 
 
 class CreditBridgeState(nn.Module):
-    """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up is over.
+    """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up
+    is over.
 
-    The checkpoint has that as the buffer ``warm``; steps read a copy on the host, for which they need not wait.
+    The checkpoint has that as the buffer ``warm``; steps read a copy on the host, for which they
+    need not wait.
     """
 
     warm: Tensor
@@ -81,13 +87,17 @@ class CreditBridge(Method):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         feedback = DFA().init_state(network, generator)
-        return CreditBridgeState(BridgeNet(network.width, network.classes, 1, self.hidden, generator), feedback)
+        return CreditBridgeState(
+            BridgeNet(network.width, network.classes, 1, self.hidden, generator), feedback
+        )
 
     def begin_epoch(self, state: Any, progress: float) -> None:
         state.set_warm(progress >= self.warm_up)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return ``dV(h_l, t_l, e) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is over."""
+        """Return ``dV(h_l, t_l, e) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is
+        over.
+        """
         if not state.is_warm:
             return DFA().credits(network, trace, labels, state.feedback)
         h, t = stacked_states(network, trace)
@@ -97,13 +107,25 @@ class CreditBridge(Method):
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> Tensor:
-        """Return the squared misses of ``V``: of its soft minima, of the loss at the top, of the gradient there."""
+        """Return the squared misses of ``V``: of its soft minima, of the loss at the top, of the
+        gradient there.
+        """
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
-        value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)).squeeze(-1)
-        targets = [*self._soft_minima(h[1:], t[1:], error, state, randomness), _losses(trace, labels)]
+        value: Tensor = state.value(
+            torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)
+        ).squeeze(-1)
+        targets = [
+            *self._soft_minima(h[1:], t[1:], error, state, randomness),
+            _losses(trace, labels),
+        ]
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
         truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
         misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)
@@ -112,11 +134,18 @@ class CreditBridge(Method):
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         with torch.no_grad():
-            for average, present in zip(state.average.parameters(), state.value.parameters(), strict=True):
+            for average, present in zip(
+                state.average.parameters(), state.value.parameters(), strict=True
+            ):
                 average.lerp_(present, 1 - self.memory)
 
     def bridge_residual(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> tuple[Tensor, ...]:
         """Return ``|V(h_l) - soft minimum of V(h_{l+1})|`` of every block: ``(B,)`` each."""
         h, t = stacked_states(network, trace)
@@ -130,14 +159,20 @@ class CreditBridge(Method):
         self, following: Tensor, t: Tensor, error: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor:
         """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
-        drawn = torch.randn(self.draws, *following.shape, generator=randomness, device=randomness.device)
+        drawn = torch.randn(
+            self.draws, *following.shape, generator=randomness, device=randomness.device
+        )
         noise = drawn.to(following)
-        values = state.average(following + self.sigma * rms(following) * noise, t, error).squeeze(-1)
+        values = state.average(following + self.sigma * rms(following) * noise, t, error).squeeze(
+            -1
+        )
         return soft_minimum(values, self.tau)
 
 
 def soft_minimum(values: Tensor, tau: float) -> Tensor:
-    """Return ``-tau log mean_k exp(-v_k / tau)`` over the first dimension, without over- or underflow."""
+    """Return ``-tau log mean_k exp(-v_k / tau)`` over the first dimension, without over- or
+    underflow.
+    """
     return -tau * (torch.logsumexp(-values / tau, dim=0) - math.log(len(values)))
 
 

@@ -1,10 +1,12 @@
 """Direct feedback alignment: every block sees the output error through a random matrix of its own.
 
-    a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,    B_l in R^{d x C}, entries N(0, 1/C)
+    a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,    B_l in R^{d x C}, entries
+    N(0, 1/C)
 
 The embedding has a matrix of its own where block 0 changes the width.
 
-Source: Nokland 2016. Constants: none; the variance 1/C is the paper's. Cost: one forward, one backward, as BP.
+Source: Nokland 2016. Constants: none; the variance 1/C is the paper's. Cost: one forward, one
+backward, as BP.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class DFA(Method):
         return self.projected(network, output_error(trace, labels), state)
 
     def projected(self, network: Network, signal: Tensor, state: Any) -> Credits:
-        """Return a signal ``(B, C)`` through the matrices of all blocks, and through the embedding's."""
+        """Return a signal ``(B, C)`` through the matrices of all blocks, and through the
+        embedding's.
+        """
         depth = len(network.blocks)
         shared = depth and network.width_of(0) == network.width_of(1)
         blocks = tuple(signal @ state[layer].T for layer in range(depth))

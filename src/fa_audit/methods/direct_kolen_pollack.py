@@ -1,16 +1,21 @@
-"""Direct Kolen-Pollack: direct feedback alignment whose matrices learn as linear classifiers of the states would.
+"""Direct Kolen-Pollack: direct feedback alignment whose matrices learn as linear classifiers of the
+states would.
 
-    a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}, a partner of h_{l+1};    embedding: a partner of h_0
-    B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B h_{l+1}^T e, under the weights' optimiser and decay
+    a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}, a partner of h_{l+1};
+    embedding: a partner of h_0 B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B
+    h_{l+1}^T e, under the weights' optimiser and decay
 
-A linear head's weight has the same gradient, so that its distance from the topmost matrix shrinks by 1 - lr * decay a
-step, as in Kolen-Pollack. The others are said to come to estimate the path from their state to the output.
+A linear head's weight has the same gradient, so that its distance from the topmost matrix shrinks
+by 1 - lr * decay a step, as in Kolen-Pollack. The others are said to come to estimate the path from
+their state to the output.
 
-Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). Gradient and first entries, uniform in +-sqrt(6 / d), are those
-of the authors' code (webstah/dkp-gist, utils/gradfunctions.py), where feedback decays as the weights do, too. Ours: one
-optimiser and rate, where theirs has Adam for the feedback, at a rate that falls by a fifth every epoch; matrices of
-vectors also where states are maps; the embedding's; states with their skips and before the next normalisation, so that
-a head behind a LayerNorm is no exact partner. Constants: none. Cost: as DFA, and the optimiser's step for the matrices.
+Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). Gradient and first entries, uniform in
++-sqrt(6 / d), are those of the authors' code (webstah/dkp-gist, utils/gradfunctions.py), where
+feedback decays as the weights do, too. Ours: one optimiser and rate, where theirs has Adam for the
+feedback, at a rate that falls by a fifth every epoch; matrices of vectors also where states are
+maps; the embedding's; states with their skips and before the next normalisation, so that a head
+behind a LayerNorm is no exact partner. Constants: none. Cost: as DFA, and the optimiser's step for
+the matrices.
 """
 
 from __future__ import annotations
@@ -33,7 +38,9 @@ class DirectKolenPollack(Method):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return ``B_0..B_L``, each ``(d, C)``."""
-        shapes = [(network.width_of(layer), network.classes) for layer in range(len(network.blocks) + 1)]
+        shapes = [
+            (network.width_of(layer), network.classes) for layer in range(len(network.blocks) + 1)
+        ]
         drawn = (2 * torch.rand(shape, generator=generator) - 1 for shape in shapes)
         return nn.ParameterList(b * (6 / len(b)) ** 0.5 for b in drawn)
 
@@ -43,7 +50,14 @@ class DirectKolenPollack(Method):
         return Credits(tuple(blocks), embedding)
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> Tensor:
         error, states = output_error(trace, labels), map(network.read, trace.states)
-        return added((error * (h.detach() @ b)).sum() for h, b in zip(states, state, strict=True)) / len(labels)
+        return added(
+            (error * (h.detach() @ b)).sum() for h, b in zip(states, state, strict=True)
+        ) / len(labels)

@@ -1,17 +1,21 @@
-"""Difference target propagation: targets come down through learned inverses; credit is the distance to the target.
+"""Difference target propagation: targets come down through learned inverses; credit is the distance
+to the target.
 
-    t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),    a_{l-1} = (h_l - t_l) / eta, per sample
-    g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),    F_l: h_l -> h_{l+1}
-    g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;    embedding: a_{-1}
+    t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),    a_{l-1} = (h_l - t_l) /
+    eta, per sample g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0,
+    1),    F_l: h_l -> h_{l+1} g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l:
+    one hidden layer, GELU;    embedding: a_{-1}
 
-With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction where backpropagation's is J_l^T a_l.
+With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction where backpropagation's is
+J_l^T a_l.
 
-Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525). Constants: eta 0.33 and sigma 0.36 are of the authors' code
-for MNIST, whose loss is a batch mean and whose states are tanh units: per sample and relative to the rms are ours. So
-are the inverses: of vectors also where states are maps, with 256 hidden units, trained in the same step. inverse_rate 7
-is that of Meulemans et al. 2020 (arXiv 2006.14331) for DTP on MNIST; they have 19 for CIFAR-10, too much here for a run
-at 3e-3, and Lee et al. 0.34, with an epoch for the inverses before each epoch of the network.
-Cost: BP's, another forward of the blocks, three of the inverses and one backward of those.
+Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525). Constants: eta 0.33 and sigma 0.36 are
+of the authors' code for MNIST, whose loss is a batch mean and whose states are tanh units: per
+sample and relative to the rms are ours. So are the inverses: of vectors also where states are maps,
+with 256 hidden units, trained in the same step. inverse_rate 7 is that of Meulemans et al. 2020
+(arXiv 2006.14331) for DTP on MNIST; they have 19 for CIFAR-10, too much here for a run at 3e-3, and
+Lee et al. 0.34, with an epoch for the inverses before each epoch of the network. Cost: BP's,
+another forward of the blocks, three of the inverses and one backward of those.
 """
 
 from __future__ import annotations
@@ -44,7 +48,10 @@ class DTP(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         widths = [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
         with seeded(int(torch.randint(2**62, (), generator=generator))):
-            layers = [(nn.Linear(b, self.hidden), nn.GELU(), nn.Linear(self.hidden, a)) for a, b in pairwise(widths)]
+            layers = [
+                (nn.Linear(b, self.hidden), nn.GELU(), nn.Linear(self.hidden, a))
+                for a, b in pairwise(widths)
+            ]
         return nn.ModuleList(nn.Sequential(*net) for net in layers)
 
     @torch.no_grad()
@@ -56,21 +63,35 @@ class DTP(Method):
         for layer in reversed(range(len(network.blocks))):
             h, above = network.read(trace.states[layer + 1]), descending[-1]
             through = (state[layer](h) - state[layer](h - self.eta * above)) / self.eta
-            descending.append(above + through if skips(network, layer) else through)  # the skip cancels no digits
+            descending.append(
+                above + through if skips(network, layer) else through
+            )  # the skip cancels no digits
         embedding, *blocks = reversed(descending)
         return Credits(tuple(blocks), embedding)
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> Tensor | None:
-        """Return the sum of the inverses' mean squared misses of a noisy state ``h_l + n``; None without blocks."""
+        """Return the sum of the inverses' mean squared misses of a noisy state ``h_l + n``; None
+        without blocks.
+        """
         misses = []
         for layer, (h, u) in enumerate(zip(trace.states, state)):
             with torch.no_grad():
                 v = network.read(h)
-                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
+                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(
+                    v.dtype
+                )
                 noisy = network.shift(h, self.sigma * rms(v) * noise)
-                target, following = network.read(noisy), network.read(network.split(layer, noisy)[1])
+                target, following = (
+                    network.read(noisy),
+                    network.read(network.split(layer, noisy)[1]),
+                )
             found = u(following) + following if skips(network, layer) else u(following)
             misses.append((found - target).square().mean())
         return added(misses) if misses else None

@@ -1,19 +1,23 @@
-"""Target propagation with a difference reconstruction loss: inverses learn to return a move up the whole path and back.
+"""Target propagation with a difference reconstruction loss: inverses learn to return a move up the
+whole path and back.
 
-    t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})
-    a_{l-1} = (h_l - t_l) / eta, per sample;    z = h_{L+1}: logits;    g_l: as in DTP, and g_L linear
-    g_l descends mean (D_l(m_l) - n)^2 / mean n^2 + damping/2 ||parameters||^2,    n ~ sigma rms(h_l) N(0, 1)
-    D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(... D_L(z(h_l + n) - z)),    z(h): logits from h on
+    t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),    t_l = h_l + g_l(t_{l+1}) -
+    g_l(h_{l+1}) a_{l-1} = (h_l - t_l) / eta, per sample;    z = h_{L+1}: logits;    g_l: as in DTP,
+    and g_L linear g_l descends mean (D_l(m_l) - n)^2 / mean n^2 + damping/2 ||parameters||^2,    n
+    ~ sigma rms(h_l) N(0, 1) D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(...
+    D_L(z(h_l + n) - z)),    z(h): logits from h on
 
-Where all is linear, J_l = dz/dh_l of C x d, the inverses from the logits down to h_l tend to the pseudo-inverse of J_l:
-credits are Gauss-Newton steps of least norm, which DTP's, each of one block, give only if blocks are invertible. With
-damping, D_l tends to A^T (A A^T + lambda)^{-1}, A = D_{l+1} ... D_L J_l, lambda = damping d / 2.
+Where all is linear, J_l = dz/dh_l of C x d, the inverses from the logits down to h_l tend to the
+pseudo-inverse of J_l: credits are Gauss-Newton steps of least norm, which DTP's, each of one block,
+give only if blocks are invertible. With damping, D_l tends to A^T (A A^T + lambda)^{-1}, A =
+D_{l+1} ... D_L J_l, lambda = damping d / 2.
 
-Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL. Constants: eta, sigma and
-damping (a decay of the feedback there) are, rounded, those of the authors' code for CIFAR-10, whose loss is a batch
-mean and whose noise has one size for all states. inverse_rate is DTP's, ours here: theirs is 0.28, with three steps for
-each of the network's, after ten epochs of their own. Per sample, relative to the rms and the form of inverses are ours,
-as in DTP; theirs are single tanh layers. Through a hidden layer as g_L, credits raised the loss of a short training.
+Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL. Constants:
+eta, sigma and damping (a decay of the feedback there) are, rounded, those of the authors' code for
+CIFAR-10, whose loss is a batch mean and whose noise has one size for all states. inverse_rate is
+DTP's, ours here: theirs is 0.28, with three steps for each of the network's, after ten epochs of
+their own. Per sample, relative to the rms and the form of inverses are ours, as in DTP; theirs are
+single tanh layers. Through a hidden layer as g_L, credits raised the loss of a short training.
 Cost: BP's, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
@@ -58,25 +62,38 @@ class DTPDRL(DTP):
         return Credits(tuple(blocks), embedding)
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> Tensor:
-        """Return the sum of the inverses' mean squared misses of a noise, relative to it, and of their damping."""
+        """Return the sum of the inverses' mean squared misses of a noise, relative to it, and of
+        their damping.
+        """
         misses = []
         for layer, h in enumerate(trace.states):
             with torch.no_grad():
                 v = network.read(h)
-                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
+                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(
+                    v.dtype
+                )
                 noise = self.sigma * rms(v) * noise
                 move = network.logits_from(layer, network.shift(h, noise)) - trace.logits
                 for higher in reversed(range(layer + 1, len(state))):
                     move = returned(network, trace, state, higher, move)
             miss = (returned(network, trace, state, layer, move) - noise).square().mean()
             misses.append(miss / noise.square().mean().clamp_min(SMALLEST))
-        return added(misses) + self.damping / 2 * added(p.square().sum() for p in state.parameters())
+        return added(misses) + self.damping / 2 * added(
+            p.square().sum() for p in state.parameters()
+        )
 
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:
-    """Return what inverse `layer` makes of a `move` of what lies above: of the state ``h_layer``, ``(B, d)``."""
+    """Return what inverse `layer` makes of a `move` of what lies above: of the state ``h_layer``,
+    ``(B, d)``.
+    """
     last = layer == len(network.blocks)
     v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()
     found: Tensor = state[layer](v + move) - state[layer](v)

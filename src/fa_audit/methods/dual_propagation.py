@@ -1,19 +1,23 @@
-"""Dual propagation: every state is a pair, nudged both ways from the top; weights follow its mean and its difference.
+"""Dual propagation: every state is a pair, nudged both ways from the top; weights follow its mean
+and its difference.
 
-    s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L          per sample
-    s_l^+ = h_l + (1 - alpha) J_l(s_l^+)^T d_{l+1},    s_l^- = h_l - alpha J_l(s_l^-)^T d_{l+1},    d_l = s_l^+ - s_l^-
-    embedding and blocks descend -<d_{l+1}, alpha F_l(s_l^+) + (1 - alpha) F_l(s_l^-)> / beta,    a_l = -d_{l+1} / beta
-    one pass from the top down, `steps` fixed-point iterations from h_l in each layer;    J_l: Jacobian of F_l
+    s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L          per
+    sample s_l^+ = h_l + (1 - alpha) J_l(s_l^+)^T d_{l+1},    s_l^- = h_l - alpha J_l(s_l^-)^T
+    d_{l+1},    d_l = s_l^+ - s_l^- embedding and blocks descend -<d_{l+1}, alpha F_l(s_l^+) + (1 -
+    alpha) F_l(s_l^-)> / beta,    a_l = -d_{l+1} / beta one pass from the top down, `steps`
+    fixed-point iterations from h_l in each layer;    J_l: Jacobian of F_l
 
-With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 plus, over 4 beta, ||s_{l+1} - F_l(s_l)||^2 of both s_l
-and s_{l+1}^+ less that of both and s_{l+1}^-. A linear block's weights follow d times the mean state. As beta -> 0, a_l
-tends to the gradient, with an error of order beta^2, or beta for another alpha; it is the gradient if F_l is linear.
+With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 plus, over 4 beta, ||s_{l+1} -
+F_l(s_l)||^2 of both s_l and s_{l+1}^+ less that of both and s_{l+1}^-. A linear block's weights
+follow d times the mean state. As beta -> 0, a_l tends to the gradient, with an error of order
+beta^2, or beta for another alpha; it is the gradient if F_l is linear.
 
-Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv 2402.08573), whose
-stable variant has 1 - alpha and alpha in these places. Constants: beta 0.01 is the 2024 code's with alpha 1/2 for
-ImageNet32x32; the 2023 code has 1, a nudge as large as a cls token's state here. Ours: F_l is the whole block, where an
-authors' layer has a closed form, the activation of what comes up and down; hence steps, of which one would leave J_l
-at h_l, where d is the gradient at any beta; CE is linearised at h_L, theirs at the logits. Cost: BP's, and 2 steps + 2
+Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
+2402.08573), whose stable variant has 1 - alpha and alpha in these places. Constants: beta 0.01 is
+the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, a nudge as large as a cls
+token's state here. Ours: F_l is the whole block, where an authors' layer has a closed form, the
+activation of what comes up and down; hence steps, of which one would leave J_l at h_l, where d is
+the gradient at any beta; CE is linearised at h_L, theirs at the logits. Cost: BP's, and 2 steps + 2
 forward and backward passes of the blocks.
 """
 
@@ -37,7 +41,9 @@ class DualPropagation(Method):
     steps: int = 2  # iterations for each pair
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the difference of every pair over -beta, ``(B, d)``, and the contrast of energies to descend."""
+        """Return the difference of every pair over -beta, ``(B, d)``, and the contrast of energies
+        to descend.
+        """
         (top,) = loss_gradients(trace, labels, (trace.head_input,))
         differences, predicted = [-self.beta * top], []
         for layer in reversed(range(len(network.blocks))):
@@ -45,14 +51,20 @@ class DualPropagation(Method):
             plus, minus = self._moves(network, layer, h, above)
             up, down = (network.split(layer, s)[1] for s in (h + plus, h - minus))
             predicted.append(self.alpha * up + (1 - self.alpha) * down)
-            differences.append(plus + minus)  # cancels no digits, as the difference of the states would
+            differences.append(
+                plus + minus
+            )  # cancels no digits, as the difference of the states would
         pairs = zip(differences, [*predicted, trace.states[0]], strict=True)
         objective = added((d * p).sum() for d, p in pairs) / (-self.beta * len(labels))
         embedding, *blocks = (network.read_gradient(d / -self.beta) for d in reversed(differences))
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
-    def _moves(self, network: Network, layer: int, h: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``s^+ - h`` and ``h - s^-`` of `layer`, shaped like `h`, from the difference `above`."""
+    def _moves(
+        self, network: Network, layer: int, h: Tensor, above: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``s^+ - h`` and ``h - s^-`` of `layer`, shaped like `h`, from the difference
+        `above`.
+        """
         plus = minus = torch.zeros_like(h)
         for _ in range(self.steps):
             plus = (1 - self.alpha) * pulled(network, layer, h + plus, above)

@@ -1,18 +1,21 @@
-"""Equilibrium propagation: the states relax towards a lower loss, the weights towards the relaxed states.
+"""Equilibrium propagation: the states relax towards a lower loss, the weights towards the relaxed
+states.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
-    free phase: the forward pass, E = 0;  nudged phase: from there, T steps h <- h - alpha d(E + beta CE)/dh
-    embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
+    free phase: the forward pass, E = 0;  nudged phase: from there, T steps h <- h - alpha d(E +
+    beta CE)/dh embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
     a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta          (audited; it trains nothing)
 
-As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta; `symmetric` averages the
-phases of +beta and -beta, which leaves an error of order beta^2. The audited credit tends to the gradients of all
-states below, carried up: a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}; its cosine with g is below 1 by construction.
+As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta;
+`symmetric` averages the phases of +beta and -beta, which leaves an error of order beta^2. The
+audited credit tends to the gradients of all states below, carried up: a_embed = g_0, a_l = g_{l+1}
++ J_l a_{l-1}; its cosine with g is below 1 by construction.
 
-Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021.
-Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric option are ours. E's
-curvature in a chain of identities reaches 4, so that steps of 0.5 no longer settle (docs/methods.md has the search).
-Cost: T + 1 forward and backward passes through blocks and head, twice as many if symmetric.
+Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier,
+Querlioz 2021. Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the
+symmetric option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 no
+longer settle (docs/methods.md has the search). Cost: T + 1 forward and backward passes through
+blocks and head, twice as many if symmetric.
 """
 
 from __future__ import annotations
@@ -48,19 +51,32 @@ class EP(Method):
     symmetric: bool = False
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the contrast of energies to descend."""
+        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the contrast of
+        energies to descend.
+        """
         free = tuple(h.detach() for h in trace.states)
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
-        phases = [(beta, relaxed(network, free, labels, beta, self.steps, self.alpha)) for beta in betas]
-        objective = added(energy(network, trace.states[0], nudged) / beta for beta, nudged in phases)
-        moved = [added((h - nudged[layer]) / beta for beta, nudged in phases) for layer, h in enumerate(free)]
+        phases = [
+            (beta, relaxed(network, free, labels, beta, self.steps, self.alpha)) for beta in betas
+        ]
+        objective = added(
+            energy(network, trace.states[0], nudged) / beta for beta, nudged in phases
+        )
+        moved = [
+            added((h - nudged[layer]) / beta for beta, nudged in phases)
+            for layer, h in enumerate(free)
+        ]
         embedding, *blocks = (network.read_gradient(move / len(phases)) for move in moved)
         objective = objective / (len(phases) * len(labels))
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
 
-def relaxed(network: Network, free: States, labels: Tensor, beta: float, steps: int, alpha: float) -> States:
-    """Return the states after `steps` steps of size `alpha` down ``E + beta CE`` from `free`, detached."""
+def relaxed(
+    network: Network, free: States, labels: Tensor, beta: float, steps: int, alpha: float
+) -> States:
+    """Return the states after `steps` steps of size `alpha` down ``E + beta CE`` from `free`,
+    detached.
+    """
     states = free
     for _ in range(steps):
         states = tuple(h.detach().requires_grad_() for h in states)
@@ -72,7 +88,8 @@ def relaxed(network: Network, free: States, labels: Tensor, beta: float, steps: 
 
 
 def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
-    """Return ``E``, summed over samples: how far `states` are from a forward pass that starts at `embedded`.
+    """Return ``E``, summed over samples: how far `states` are from a forward pass that starts at
+    `embedded`.
 
     Args:
         embedded: ``embed(x)``.

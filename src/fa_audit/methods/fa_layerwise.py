@@ -1,9 +1,12 @@
-"""Feedback alignment, layer by layer: gradients travel back through a fixed random partner of every weight.
+"""Feedback alignment, layer by layer: gradients travel back through a fixed random partner of every
+weight.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by its partner B
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by
+    its partner B
 
-This is the rule as its source and most libraries have it: skips, normalisations and activations are passed exactly, and
-only the weights are replaced. The rule `fa`, block by block, replaces the whole Jacobian, skip included.
+This is the rule as its source and most libraries have it: skips, normalisations and activations are
+passed exactly, and only the weights are replaced. The rule `fa`, block by block, replaces the whole
+Jacobian, skip included.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours. Cost: as uSF.
@@ -31,7 +34,9 @@ class FALayerwise(Method):
         """Return a buffer B for every weight of the blocks, of its shape."""
         state = nn.Module()
         for name, weight in block_weights(network):
-            state.register_buffer(name, torch.randn(weight.shape, generator=generator) * fan_in(weight) ** -0.5)
+            state.register_buffer(
+                name, torch.randn(weight.shape, generator=generator) * fan_in(weight) ** -0.5
+            )
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:

@@ -1,24 +1,29 @@
-"""Forward-forward: every layer has its own loss, which separates images with the right label from those with another.
+"""Forward-forward: every layer has its own loss, which separates images with the right label from
+those with another.
 
-    G = sum(h^2) - d,    loss = log(1 + exp(-s G)),    s = +1: the image with its label, -1: with a wrong label
-    h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached
+    G = sum(h^2) - d,    loss = log(1 + exp(-s G)),    s = +1: the image with its label, -1: with a
+    wrong label h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached
     embedding and blocks descend the mean of both losses, summed over layers
-    a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,    embedding: the same of h_0
-    wrong label: the (1 + floor(<x, r>) mod (C - 1))-th after the right one, r ~ N(0, C^2) for every minibatch
+    a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,    embedding: the same of
+    h_0 wrong label: the (1 + floor(<x, r>) mod (C - 1))-th after the right one, r ~ N(0, C^2) for
+    every minibatch
 
-A label covers the first C values of the image: its largest value at the label, its smallest elsewhere.
+A label covers the first C values of the image: its largest value at the label, its smallest
+elsewhere.
 
-Source: Hinton 2022 (arXiv 2212.13345): sum of squares; all layers but the first classify. His code (ffcode.zip,
-ffnew.m): threshold d, one per unit; states of rms 1. loeweX/Forward-Forward: uniform wrong labels, where his code draws
-probable ones; 1e-8 beside the rms, here in the root. Ours: <x, r>, as credits draw nothing: its floor is uniform modulo
-C - 1 as r varies; the overlay's values; G as a mean over tokens or positions; skips, with which a block's G starts near
-0; states before a nonlinearity, where he has ReLUs; images not divided by their rms; no peer normalisation.
+Source: Hinton 2022 (arXiv 2212.13345): sum of squares; all layers but the first classify. His code
+(ffcode.zip, ffnew.m): threshold d, one per unit; states of rms 1. loeweX/Forward-Forward: uniform
+wrong labels, where his code draws probable ones; 1e-8 beside the rms, here in the root. Ours: <x,
+r>, as credits draw nothing: its floor is uniform modulo C - 1 as r varies; the overlay's values; G
+as a mean over tokens or positions; skips, with which a block's G starts near 0; states before a
+nonlinearity, where he has ReLUs; images not divided by their rms; no peer normalisation.
 
-The head is trained by the engine on the network's plain forward pass, which no rule can change. His softmax reads a
-pass with a neutral label, 1/C at each place, where ours has pixels; states normalised between layers; and all layers
-but the first, not the last alone. So accuracy says what a linear head makes of the features, `classify` what the losses
-learned. An audit compares a_l with the gradient of the plain image's cross-entropy, which nothing descends: a cosine
-near 0 means another objective. Cost: three forward passes, two backward passes within blocks.
+The head is trained by the engine on the network's plain forward pass, which no rule can change. His
+softmax reads a pass with a neutral label, 1/C at each place, where ours has pixels; states
+normalised between layers; and all layers but the first, not the last alone. So accuracy says what a
+linear head makes of the features, `classify` what the losses learned. An audit compares a_l with
+the gradient of the plain image's cross-entropy, which nothing descends: a cosine near 0 means
+another objective. Cost: three forward passes, two backward passes within blocks.
 """
 
 from __future__ import annotations
@@ -53,8 +58,13 @@ class ForwardForward(Method):
         """Return the mean gradients of both losses, ``(B, d)``, and the mean of the losses."""
         drawn = (trace.x.flatten(1) @ state.r).floor().long()
         wrong = (labels + 1 + drawn % (network.classes - 1)) % network.classes
-        images = torch.cat([overlaid(trace.x, one_hot(label, trace.logits)) for label in (labels, wrong)])
-        states, sign = states_of(network, images), torch.cat([-torch.ones_like(labels), torch.ones_like(labels)])
+        images = torch.cat(
+            [overlaid(trace.x, one_hot(label, trace.logits)) for label in (labels, wrong)]
+        )
+        states, sign = (
+            states_of(network, images),
+            torch.cat([-torch.ones_like(labels), torch.ones_like(labels)]),
+        )
         objective = added(F.softplus(sign * goodness(h)).mean() for h in states)
         slopes = torch.autograd.grad(objective * len(labels), states, retain_graph=True)
         embedding, *blocks = (network.read_gradient(torch.add(*slope.chunk(2))) for slope in slopes)
@@ -63,21 +73,29 @@ class ForwardForward(Method):
 
 @torch.no_grad()
 def classify(network: Network, x: Tensor, classes: int) -> Tensor:
-    """Return each image's label of most goodness, ``(B,)``, summed over ``h_1..h_L``; of ``h_0`` without blocks."""
+    """Return each image's label of most goodness, ``(B,)``, summed over ``h_1..h_L``; of ``h_0``
+    without blocks.
+    """
     with untouched(network):
         passes = [states_of(network, overlaid(x, label)) for label in torch.eye(classes).to(x)]
-    return torch.stack([added(map(goodness, states[1:] or states)) for states in passes]).argmax(dim=0)
+    return torch.stack([added(map(goodness, states[1:] or states)) for states in passes]).argmax(
+        dim=0
+    )
 
 
 def overlaid(x: Tensor, label: Tensor) -> Tensor:
-    """Return images like `x` whose first C values are `label`, ``(C,)`` or one for each, between their extremes."""
+    """Return images like `x` whose first C values are `label`, ``(C,)`` or one for each, between
+    their extremes.
+    """
     flat = x.flatten(1)
     least, most = flat.aminmax(dim=1, keepdim=True)
     return torch.cat([least.lerp(most, label), flat[:, label.shape[-1] :]], dim=1).reshape(x.shape)
 
 
 def states_of(network: Network, x: Tensor) -> list[Tensor]:
-    """Return ``h_0..h_L``, each in a graph of its own layer, which it has also where nothing learns."""
+    """Return ``h_0..h_L``, each in a graph of its own layer, which it has also where nothing
+    learns.
+    """
     states = [network.embed(x.detach().requires_grad_())]
     for layer in range(len(network.blocks)):
         h = F.rms_norm(states[-1].detach(), states[-1].shape[1:], eps=1e-16)
@@ -86,5 +104,7 @@ def states_of(network: Network, x: Tensor) -> list[Tensor]:
 
 
 def goodness(h: Tensor) -> Tensor:
-    """Return a state's sum of squares above the threshold, ``(B,)``; where it has tokens or positions, their mean."""
+    """Return a state's sum of squares above the threshold, ``(B,)``; where it has tokens or
+    positions, their mean.
+    """
     return h.shape[-1 if h.dim() == 3 else 1] * (h.flatten(1).square() - 1).mean(dim=1)

@@ -1,21 +1,26 @@
-"""Forward gradient with local losses: a block learns from how its own loss changes along one random direction.
+"""Forward gradient with local losses: a block learns from how its own loss changes along one random
+direction.
 
-    a_l = (n . dloss/dv) n,    n ~ N(0, I), for every sample, state and minibatch;    embedding: the same on h_0
-    loss = CE(A v + b, y),    v: vector of h_{l+1};    n . dloss/dv = <softmax(A v + b) - y, A n>, a forward derivative
-    blocks and embedding descend <v, a_l>, A and b their losses, the head its cross-entropy
+    a_l = (n . dloss/dv) n,    n ~ N(0, I), for every sample, state and minibatch;    embedding: the
+    same on h_0 loss = CE(A v + b, y),    v: vector of h_{l+1};    n . dloss/dv = <softmax(A v + b)
+    - y, A n>, a forward derivative blocks and embedding descend <v, a_l>, A and b their losses, the
+    head its cross-entropy
 
-a_l is the gradient of `local_pred` on average over n. A single one is sqrt(d + 2) times as long and points almost
-anywhere, at a mean cosine of sqrt(2 / (pi d)): an audit, which sees single ones, shows this variance as cosines near 0.
+a_l is the gradient of `local_pred` on average over n. A single one is sqrt(d + 2) times as long and
+points almost anywhere, at a mean cosine of sqrt(2 / (pi d)): an audit, which sees single ones,
+shows this variance as cosines near 0.
 
-Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of local classifiers and
-one n a step as in their code (google-research, local_forward_gradient, train_mixer_supervised.py). Ours: one n for a
-block, whose inside is exact, where they perturb every layer's preactivations; one loss and one n for a state's vector,
-where they have one for each patch and group of channels; no normalisation before a classifier; the loss on h_0.
+Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of
+local classifiers and one n a step as in their code (google-research, local_forward_gradient,
+train_mixer_supervised.py). Ours: one n for a block, whose inside is exact, where they perturb every
+layer's preactivations; one loss and one n for a state's vector, where they have one for each patch
+and group of channels; no normalisation before a classifier; the loss on h_0.
 
-Credits draw nothing and follow a sample wherever it stands, so that n is a function of the image x, which is drawn anew
-for every minibatch: n = Phi^-1(2 |z - round(z)|), z = c W + w, with c 16 fixed random projections of x, and W and w of
-N(0, 10^2). Every n is normal up to 4.8, and those of two images whose root mean square difference is above 0.1 are
-independent. Constants: those, ours. Cost: as `local_pred`, and W.
+Credits draw nothing and follow a sample wherever it stands, so that n is a function of the image x,
+which is drawn anew for every minibatch: n = Phi^-1(2 |z - round(z)|), z = c W + w, with c 16 fixed
+random projections of x, and W and w of N(0, 10^2). Every n is normal up to 4.8, and those of two
+images whose root mean square difference is above 0.1 are independent. Constants: those, ours. Cost:
+as `local_pred`, and W.
 """
 
 from __future__ import annotations
@@ -41,10 +46,14 @@ EDGE = 1e-6  # of probabilities: n lies within 4.8
 class ForwardGradient(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         state, inputs = super().init_state(network, generator), prod(network.image_shape)
-        drawn = torch.randn(inputs, PROJECTIONS, generator=generator) * (inputs * PROJECTIONS) ** -0.5
+        drawn = (
+            torch.randn(inputs, PROJECTIONS, generator=generator) * (inputs * PROJECTIONS) ** -0.5
+        )
         state.register_buffer("projections", drawn)
         for layer, nets in enumerate(state.children()):
-            nets.register_buffer("turns", torch.empty(PROJECTIONS + 1, network.width_of(layer)))  # W, and w below
+            nets.register_buffer(
+                "turns", torch.empty(PROJECTIONS + 1, network.width_of(layer))
+            )  # W, and w below
         self.update_state(network, state, generator)
         return state
 
@@ -54,7 +63,9 @@ class ForwardGradient(LocalPred):
             nets.turns.copy_(TURNS * drawn)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients along the perturbations, ``(B, d)``, and the losses with those in place of their own."""
+        """Return the gradients along the perturbations, ``(B, d)``, and the losses with those in
+        place of their own.
+        """
         credits, objectives = [], []
         for h, nets, n in zip(trace.states, state, perturbations(trace.x, state), strict=True):
             v, classifier = network.read(h), nets["pred"]
@@ -62,7 +73,9 @@ class ForwardGradient(LocalPred):
             error = logits.detach().softmax(dim=1) - one_hot(labels, logits)
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
-            objectives.append(F.cross_entropy(logits, labels) + ((v - v.detach()) * a).sum() / len(labels))
+            objectives.append(
+                F.cross_entropy(logits, labels) + ((v - v.detach()) * a).sum() / len(labels)
+            )
         embedding, *blocks = credits
         return Credits(tuple(blocks), embedding, normalise=False, objective=added(objectives))
 

@@ -1,10 +1,11 @@
-"""Fixed random-magnitude sign-symmetric feedback: the signs follow the weights, the magnitudes never change.
+"""Fixed random-magnitude sign-symmetric feedback: the signs follow the weights, the magnitudes
+never change.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by M o sign(W)
-    M = |N(0, 1/fan_in)|, drawn once
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by M
+    o sign(W) M = |N(0, 1/fan_in)|, drawn once
 
-Source: Liao, Leibo, Poggio 2016; named frSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao, Wan, Zhai 2026.
-Constants: the variance 1/fan_in, ours. Cost: as uSF.
+Source: Liao, Leibo, Poggio 2016; named frSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
+Wan, Zhai 2026. Constants: the variance 1/fan_in, ours. Cost: as uSF.
 """
 
 from __future__ import annotations
@@ -47,5 +48,8 @@ class FRSF(Method):
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         magnitudes = dict(state.named_buffers())
-        feedback = {weight: magnitudes[name] * weight.detach().sign() for name, weight in block_weights(network)}
+        feedback = {
+            weight: magnitudes[name] * weight.detach().sign()
+            for name, weight in block_weights(network)
+        }
         return transported_credits(network, trace, labels, feedback)

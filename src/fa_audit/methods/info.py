@@ -1,8 +1,8 @@
 r"""Texts and costs of the registered methods, for plans, lists and reports.
 
-No training imports this file, so that an edit of a text makes no training stale. A user-defined method assigns the same
-names in its class; what neither it nor a registered method that it inherits from states is reported as not stated.
-Imports no torch.
+No training imports this file, so that an edit of a text makes no training stale. A user-defined
+method assigns the same names in its class; what neither it nor a registered method that it inherits
+from states is reported as not stated. Imports no torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class MethodInfo:
         drawn: distribution, scale and life of the feedback.
         source: authors and year.
         passes: what a step computes, in forward and backward passes of the network.
-        relative_time: time of a training step divided by backpropagation's; scales the workflow's ``runtime``.
+        relative_time: time of a training step divided by backpropagation's; scales the workflow's
+            ``runtime``.
         memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
         normalises: whether it learns from normalised credits where a training asks for that.
         random_feedback: as in `Method`.
@@ -169,7 +170,8 @@ INFO: dict[str, MethodInfo] = {
     "weight_mirror": MethodInfo(
         summary="weight mirror: random feedback weights that noise through each layer draws towards its own",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
-        latex=TOP + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \eta\,\overline{W\xi\xi^\top} - \lambda B",
+        latex=TOP
+        + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \eta\,\overline{W\xi\xi^\top} - \lambda B",
         feedback="learned B, a partner of every weight of the blocks",
         drawn="entries N(0, 1/fan in) at first; learned from noise xi, N(0, 1), fresh for every minibatch",
         source="Akrout et al. 2019",
@@ -198,7 +200,13 @@ INFO: dict[str, MethodInfo] = {
         source="Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020",
         passes="L / 2 + 2 forward, 1 backward; L + 4 and 2 of the inverses",
         relative_time=5.0,
-        constants={"eta": 0.026, "sigma": 0.1, "hidden": 256, "inverse_rate": 7.0, "damping": 1.3e-05},
+        constants={
+            "eta": 0.026,
+            "sigma": 0.1,
+            "hidden": 256,
+            "inverse_rate": 7.0,
+            "damping": 1.3e-05,
+        },
     ),
     "predictive_coding": MethodInfo(
         normalises=False,
@@ -307,7 +315,14 @@ INFO: dict[str, MethodInfo] = {
         source="Hao, Wan, Zhai 2026",
         passes="1 forward, 1 backward; (K + 3)(L + 1) states through V",
         relative_time=9.0,
-        constants={"tau": 0.1, "draws": 8, "sigma": 0.1, "memory": 0.995, "warm_up": 0.2, "hidden": 256},
+        constants={
+            "tau": 0.1,
+            "draws": 8,
+            "sigma": 0.1,
+            "memory": 0.995,
+            "warm_up": 0.2,
+            "hidden": 256,
+        },
     ),
     "pepita": MethodInfo(
         normalises=False,
@@ -358,7 +373,8 @@ FIELDS = tuple(one.name for one in fields(MethodInfo))
 
 
 def stated(name: str) -> MethodInfo:
-    """Return the texts and costs of a registered method, or of a class that this process has imported before.
+    """Return the texts and costs of a registered method, or of a class that this process has
+    imported before.
 
     Nothing is imported: audits name methods, too, and no file decides which code runs.
     """
@@ -382,7 +398,9 @@ def check_method(name: str) -> None:
 
 
 def of_class(kind: type) -> MethodInfo:
-    """Return the texts and costs that a class of a method assigns or inherits, formulas for LaTeX and `drawn` aside."""
+    """Return the texts and costs that a class of a method assigns or inherits, formulas for LaTeX
+    and `drawn` aside.
+    """
     from fa_audit.methods.method import Method
 
     names = {entry: name for name, entry in METHODS.items()}
@@ -392,7 +410,9 @@ def of_class(kind: type) -> MethodInfo:
         name: value
         for base in reversed(kind.__mro__)
         for name, value in vars(base).items()
-        if isinstance(value, bool | int | float | str) and not hasattr(Method, name) and name not in FIELDS
+        if isinstance(value, bool | int | float | str)
+        and not hasattr(Method, name)
+        and name not in FIELDS
     }
     own = {name: getattr(kind, name) for name in FIELDS if hasattr(kind, name)}
     return replace(registered, **{"latex": "", "drawn": "", "constants": constants} | own)

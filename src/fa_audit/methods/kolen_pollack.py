@@ -1,13 +1,17 @@
-"""Kolen-Pollack: random feedback weights that receive the forward weights' updates and the same decay.
+"""Kolen-Pollack: random feedback weights that receive the forward weights' updates and the same
+decay.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by its partner B
-    dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two converge
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by
+    its partner B dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two
+    converge
 
-AdamW's step depends on the gradient alone and its decay on the weight alone: given W's gradient, B makes W's step.
+AdamW's step depends on the gradient alone and its decay on the weight alone: given W's gradient, B
+makes W's step.
 
-Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai 2026.
-Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the paper's), which is weak: over a
-run W - B loses a factor exp(-sum of lr * decay). Cost: as uSF, and a second optimiser step for the blocks' weights.
+Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai
+2026. Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the
+paper's), which is weak: over a run W - B loses a factor exp(-sum of lr * decay). Cost: as uSF, and
+a second optimiser step for the blocks' weights.
 """
 
 from __future__ import annotations

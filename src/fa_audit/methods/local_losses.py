@@ -1,17 +1,20 @@
 """Local losses: every block learns from a loss of its own, which a small net makes of its output.
 
-    a_l = d/dv_i sum_i loss_i,    v_i: vector of h_{l+1} of sample i;    embedding: the same on h_0, with its own net
+    a_l = d/dv_i sum_i loss_i,    v_i: vector of h_{l+1} of sample i;    embedding: the same on h_0,
+    with its own net
     pred:    CE(A v_i + b, y_i)
-    sim:     mean_j (S(M v)_ij - S(y)_ij)^2,    S(u)_ij: cosine of u_i and u_j, each less its mean over features
+    sim:     mean_j (S(M v)_ij - S(y)_ij)^2,    S(u)_ij: cosine of u_i and u_j, each less its mean
+        over features
     predsim: (1 - beta) pred + beta sim
     the sum over states teaches embedding, blocks, A, b and M; the head descends its cross-entropy
 
-Credits are not normalised: they are gradients of losses that blocks descend themselves. In a ViT h_0's cls token is
-the same for all images, so that sim teaches its embedding rounding.
+Credits are not normalised: they are gradients of losses that blocks descend themselves. In a ViT
+h_0's cls token is the same for all images, so that sim teaches its embedding rounding.
 
-Source: Nokland, Eidnes 2019 (arXiv 1901.06656). Constants: beta 0.99 is the paper's. Ours: nets read vectors also where
-states are maps, whose sim convolves and takes deviations over positions there; torch's initialisation, where A begins
-at 0 there; the net on h_0, which is not a layer's output there. Cost: BP's, and the small nets'.
+Source: Nokland, Eidnes 2019 (arXiv 1901.06656). Constants: beta 0.99 is the paper's. Ours: nets
+read vectors also where states are maps, whose sim convolves and takes deviations over positions
+there; torch's initialisation, where A begins at 0 there; the net on h_0, which is not a layer's
+output there. Cost: BP's, and the small nets'.
 """
 
 from __future__ import annotations
@@ -38,15 +41,26 @@ class LocalPred(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         widths = [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
         with seeded(int(torch.randint(2**62, (), generator=generator))):
-            made = [{"pred": nn.Linear(d, network.classes), "sim": nn.Linear(d, d, bias=False)} for d in widths]
-        return nn.ModuleList(nn.ModuleDict({kind: nets[kind] for kind in self.kinds}) for nets in made)
+            made = [
+                {"pred": nn.Linear(d, network.classes), "sim": nn.Linear(d, d, bias=False)}
+                for d in widths
+            ]
+        return nn.ModuleList(
+            nn.ModuleDict({kind: nets[kind] for kind in self.kinds}) for nets in made
+        )
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slopes of the local losses at their vectors, ``(B, d)``, and the sum of those that learn now."""
+        """Return the slopes of the local losses at their vectors, ``(B, d)``, and the sum of those
+        that learn now.
+        """
         read = map(network.read, trace.states)
-        vectors = [v if v.requires_grad else v.detach().requires_grad_() for v in read]  # above frozen blocks
+        vectors = [
+            v if v.requires_grad else v.detach().requires_grad_() for v in read
+        ]  # above frozen blocks
         with torch.enable_grad():
-            losses = [self.losses(network, nets, v, labels).sum() for nets, v in zip(state, vectors)]
+            losses = [
+                self.losses(network, nets, v, labels).sum() for nets, v in zip(state, vectors)
+            ]
         embedding, *blocks = torch.autograd.grad(losses, vectors, retain_graph=True)
         objective = added(losses[i] for i in self.learning(state)) / len(labels)
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
@@ -81,5 +95,8 @@ class LocalPredSim(LocalSim):
     beta: float = 0.99
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
-        pred, sim = LocalPred.losses(self, network, nets, v, labels), super().losses(network, nets, v, labels)
+        pred, sim = (
+            LocalPred.losses(self, network, nets, v, labels),
+            super().losses(network, nets, v, labels),
+        )
         return (1 - self.beta) * pred + self.beta * sim

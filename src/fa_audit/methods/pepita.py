@@ -1,19 +1,22 @@
-"""PEPITA: a second pass reads the input plus the projected error; states learn from the difference of the passes.
+"""PEPITA: a second pass reads the input plus the projected error; states learn from the difference
+of the passes.
 
-    e = softmax(logits) - y,    x^err = x + range(x) F e,    range: largest minus smallest value of the sample's input
-    F in R^{inputs x C}, entries uniform in +-0.05 sqrt(6 / inputs)
+    e = softmax(logits) - y,    x^err = x + range(x) F e,    range: largest minus smallest value of
+    the sample's input F in R^{inputs x C}, entries uniform in +-0.05 sqrt(6 / inputs)
     a_l = h_{l+1} - h_{l+1}^err,    embedding: h_0 - h_0^err
     blocks descend <f_l(h_l^err), a_l>, the embedding <embed(x^err), h_0 - h_0^err>
 
-To first order a_l = -range(x) D_{l+1} F e with D the Jacobian of the state by the input: a credit of the right sign
-where F is near a negative multiple of the network's own input gradient, which training is said to bring about.
+To first order a_l = -range(x) D_{l+1} F e with D the Jacobian of the state by the input: a credit
+of the right sign where F is near a negative multiple of the network's own input gradient, which
+training is said to bring about.
 
-Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 / inputs) as in their
-code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1]. Ours: range(x), because ours are standardised: 4.1
-on CIFAR-10 where an image has black and white, 3.8 in the mean of augmented images; the head learns from the
-cross-entropy of the first pass, theirs from the error of the second; no dropout, which they share between the passes;
-states before the next nonlinearity and with their skips. Constants: strength 0.05, theirs. Cost: two forward passes,
-one backward pass within blocks; F.
+Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 /
+inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1]. Ours:
+range(x), because ours are standardised: 4.1 on CIFAR-10 where an image has black and white, 3.8 in
+the mean of augmented images; the head learns from the cross-entropy of the first pass, theirs from
+the error of the second; no dropout, which they share between the passes; states before the next
+nonlinearity and with their skips. Constants: strength 0.05, theirs. Cost: two forward passes, one
+backward pass within blocks; F.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ class PEPITA(Method):
         second = run(network, trace.x + shift.reshape(trace.x.shape), local=True)
         moves = [(h - other).detach() for h, other in zip(trace.states, second.states, strict=True)]
         outputs = (second.states[0], *second.residuals)
-        objective = torch.stack([(f * a).sum() for f, a in zip(outputs, moves, strict=True)]).sum() / len(labels)
+        objective = torch.stack(
+            [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
+        ).sum() / len(labels)
         embedding, *blocks = map(network.read_gradient, moves)
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)

@@ -1,15 +1,19 @@
-"""Predictive coding: states relax towards the label, each held back by its prediction; credit is the prediction error.
+"""Predictive coding: states relax towards the label, each held back by its prediction; credit is
+the prediction error.
 
-    E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - F_l(h_l)||^2 + CE(head(h_L), y)          per sample
-    from the forward pass, where all errors are 0, T steps h <- h - alpha dE/dh; embedding and blocks then descend E
-    a_l = F_l(h_l) - h_{l+1}, at equilibrium a_{l-1} = J_l^T a_l and a_{L-1} = dCE/dh_L;    embedding: embed(x) - h_0
+    E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - F_l(h_l)||^2 + CE(head(h_L), y)
+    per sample from the forward pass, where all errors are 0, T steps h <- h - alpha dE/dh;
+    embedding and blocks then descend E a_l = F_l(h_l) - h_{l+1}, at equilibrium a_{l-1} = J_l^T a_l
+    and a_{L-1} = dCE/dh_L;    embedding: embed(x) - h_0
 
-It is EP's nudged phase with beta 1. `fixed` holds predictions, Jacobians and dCE/dh_L at the forward pass: the errors
-then relax to the gradients exactly, a_{l-1} <- a_{l-1} - alpha (a_{l-1} - J_l^T a_l), and teach that pass's states.
+It is EP's nudged phase with beta 1. `fixed` holds predictions, Jacobians and dCE/dh_L at the
+forward pass: the errors then relax to the gradients exactly, a_{l-1} <- a_{l-1} - alpha (a_{l-1} -
+J_l^T a_l), and teach that pass's states.
 
-Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv 2006.04182).
-Constants: alpha 0.2 is of the latter's code, 0.1 times 2; T 20 is ours, for EP's cost (their code has 50 to 100), and
-leaves the lowest errors short. CE on the logits is ours, their loss is squared. Cost: as EP; fixed: T backward passes.
+Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
+2006.04182). Constants: alpha 0.2 is of the latter's code, 0.1 times 2; T 20 is ours, for EP's cost
+(their code has 50 to 100), and leaves the lowest errors short. CE on the logits is ours, their loss
+is squared. Cost: as EP; fixed: T backward passes.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ class PredictiveCoding(Method):
     fixed: bool = False  # hold predictions and Jacobians at the forward pass
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the prediction errors of every state, ``(B, d)``, and the energy to descend unless `fixed`."""
+        """Return the prediction errors of every state, ``(B, d)``, and the energy to descend unless
+        `fixed`.
+        """
         free = tuple(h.detach() for h in trace.states)
         objective = None
         if self.fixed:
@@ -48,13 +54,17 @@ class PredictiveCoding(Method):
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
     def _fixed_errors(self, network: Network, free: States, labels: Tensor) -> States:
-        """Return the errors of all states after the relaxation around the forward pass `free`, shaped like states."""
+        """Return the errors of all states after the relaxation around the forward pass `free`,
+        shaped like states.
+        """
         free = tuple(h.requires_grad_() for h in free)
         with torch.enable_grad():
             loss = F.cross_entropy(network.head(free[-1]), labels, reduction="sum")
             ends = [*(network.split(layer, h)[1] for layer, h in enumerate(free[:-1])), loss]
         errors = tuple(map(torch.zeros_like, free))
         for _ in range(self.steps):
-            pulled = torch.autograd.grad(ends, free, [*errors[1:], torch.ones_like(loss)], retain_graph=True)
+            pulled = torch.autograd.grad(
+                ends, free, [*errors[1:], torch.ones_like(loss)], retain_graph=True
+            )
             errors = tuple(a - self.alpha * (a - p) for a, p in zip(errors, pulled))
         return errors

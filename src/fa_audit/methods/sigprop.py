@@ -1,19 +1,24 @@
-"""Signal Propagation: labels run through the network as images do; every layer tells images by the states of labels.
+"""Signal Propagation: labels run through the network as images do; every layer tells images by the
+states of labels.
 
-    t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,    n: values of h_0
-    h_{l+1} = split_l(h_l),  t_{l+1} = split_l(t_l),    their inputs detached
+    t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,    n:
+    values of h_0 h_{l+1} = split_l(h_l),  t_{l+1} = split_l(t_l),    their inputs detached
     loss_l = CE(z, y),    z_c = h_l . t_l^c, of maps and tokens the mean over positions
     a_l = d loss_{l+1} / dh_{l+1},    embedding: d loss_0 / dh_0
-    the sum over states teaches embedding, S and blocks, each loss its own layer only, through images and labels
+    the sum over states teaches embedding, S and blocks, each loss its own layer only, through
+    images and labels
 
-Where states are vectors a_l = (softmax(z) - y) t_{l+1}: a mean of the labels' states in place of feedback weights.
+Where states are vectors a_l = (softmax(z) - y) t_{l+1}: a mean of the labels' states in place of
+feedback weights.
 
-Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723) and their code (amassivek/signalpropagation): S, LayerNorm
-and ReLU beside the first layer (ProjectionContextInput, learned), products in place of distances as in all its losses,
-the loss with one target per class (v1_input_label_direct), and the last layer, the head here, trained on its detached
-input by cross-entropy. Their examples compare with the labels of the batch instead (v9, v14, v15). As there, BatchNorm
-normalises labels apart from images in training; audits do so by the running statistics, which are those of images.
-Ours: skips, tokens, states that are not rectified as t_0 is. Constants: none. Cost: BP's, and passes of C labels.
+Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723) and their code
+(amassivek/signalpropagation): S, LayerNorm and ReLU beside the first layer (ProjectionContextInput,
+learned), products in place of distances as in all its losses, the loss with one target per class
+(v1_input_label_direct), and the last layer, the head here, trained on its detached input by
+cross-entropy. Their examples compare with the labels of the batch instead (v9, v14, v15). As there,
+BatchNorm normalises labels apart from images in training; audits do so by the running statistics,
+which are those of images. Ours: skips, tokens, states that are not rectified as t_0 is. Constants:
+none. Cost: BP's, and passes of C labels.
 """
 
 from __future__ import annotations
@@ -43,17 +48,32 @@ class SigProp(Method):
         return nn.Sequential(project, nn.LayerNorm(prod(shape)), nn.ReLU(), nn.Unflatten(1, shape))
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slopes of every layer's loss at its state, ``(B, d)``, and the sum of the losses."""
-        targets = [state(torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device))]
+        """Return the slopes of every layer's loss at its state, ``(B, d)``, and the sum of the
+        losses.
+        """
+        targets = [
+            state(torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device))
+        ]
         for layer in range(len(network.blocks)):
             targets.append(network.split(layer, targets[-1].detach())[1])
-        states = [h if h.requires_grad else h.detach().requires_grad_() for h in trace.states]  # above frozen blocks
-        scores = [products(network.width_of(i), h, t) for i, (h, t) in enumerate(zip(states, targets, strict=True))]
+        states = [
+            h if h.requires_grad else h.detach().requires_grad_() for h in trace.states
+        ]  # above frozen blocks
+        scores = [
+            products(network.width_of(i), h, t)
+            for i, (h, t) in enumerate(zip(states, targets, strict=True))
+        ]
         losses = [F.cross_entropy(score, labels, reduction="sum") for score in scores]
-        embedding, *blocks = map(network.read_gradient, torch.autograd.grad(losses, states, retain_graph=True))
-        return Credits(tuple(blocks), embedding, normalise=False, objective=added(losses) / len(labels))
+        embedding, *blocks = map(
+            network.read_gradient, torch.autograd.grad(losses, states, retain_graph=True)
+        )
+        return Credits(
+            tuple(blocks), embedding, normalise=False, objective=added(losses) / len(labels)
+        )
 
 
 def products(width: int, h: Tensor, t: Tensor) -> Tensor:
-    """Return ``<h_i, t_c>``, ``(B, C)``, of states of `width` features: the mean over positions or tokens."""
+    """Return ``<h_i, t_c>``, ``(B, C)``, of states of `width` features: the mean over positions or
+    tokens.
+    """
     return h.flatten(1) @ t.flatten(1).T * (width / h[0].numel())

@@ -1,11 +1,13 @@
-"""State bridge: a shared net predicts the last state from any state; credit is the predicted loss's gradient.
+"""State bridge: a shared net predicts the last state from any state; credit is the predicted loss's
+gradient.
 
-    a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y),    t_l = l / L,    s = softmax(logits) - y,    embedding: a_0
-    G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
+    a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y),    t_l = l / L,    s = softmax(logits) - y,
+    embedding: a_0 G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
 
-Source: Hao, Wan, Zhai 2026. Constants: 3 hidden layers of 256 units, AdamW at the network's learning rate without
-weight decay; the sizes are ours, from the paper's toy. CE is the per-sample loss [ours].
-Cost: BP's passes and two forward and backward passes of the small net, one to its inputs and one to its weights.
+Source: Hao, Wan, Zhai 2026. Constants: 3 hidden layers of 256 units, AdamW at the network's
+learning rate without weight decay; the sizes are ours, from the paper's toy. CE is the per-sample
+loss [ours]. Cost: BP's passes and two forward and backward passes of the small net, one to its
+inputs and one to its weights.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class StateBridge(Method):
         return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slope at ``h_l`` of the loss of the predicted last state ``G(h_l, t_l, e)``: each ``(B, d)``."""
+        """Return the slope at ``h_l`` of the loss of the predicted last state ``G(h_l, t_l, e)``:
+        each ``(B, d)``.
+        """
         h, t = _block_inputs(network, trace)
         with torch.enable_grad():
             predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)
@@ -51,18 +55,30 @@ class StateBridge(Method):
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> Tensor:
         return _misses(network, trace, labels, state).square().mean()
 
     def bridge_residual(
-        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
     ) -> tuple[Tensor, ...]:
         return tuple(_misses(network, trace, labels, state).detach().abs().mean(dim=-1))
 
 
 def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Return the states and depths from which G predicts: ``h_0..h_{L-1}``; ``h_0`` in a network without blocks."""
+    """Return the states and depths from which G predicts: ``h_0..h_{L-1}``; ``h_0`` in a network
+    without blocks.
+    """
     vectors, t = stacked_states(network, trace)
     inputs = max(len(network.blocks), 1)
     return vectors[:inputs], t[:inputs]
@@ -72,6 +88,8 @@ def _misses(network: Network, trace: Trace, labels: Tensor, state: Any) -> Tenso
     """Return prediction minus target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
-    target = last / rms(last).clamp_min(SMALLEST_RMS)  # a state of zeros, as ReLUs can make it, stays one
+    target = last / rms(last).clamp_min(
+        SMALLEST_RMS
+    )  # a state of zeros, as ReLUs can make it, stays one
     predicted: Tensor = state(h, t, output_error(trace, labels))
     return predicted - target

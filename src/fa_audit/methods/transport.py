@@ -1,8 +1,9 @@
 """Credit that travels down through a block's own layers, with other weights on the way back.
 
-For the sign-symmetric family and Kolen-Pollack: every matrix and kernel W of a block has a feedback partner of the
-same shape, through which gradients by the layer's input flow. Activations, normalisations and skips are passed
-exactly. With every partner equal to its W, the credits are backpropagation's.
+For the sign-symmetric family and Kolen-Pollack: every matrix and kernel W of a block has a feedback
+partner of the same shape, through which gradients by the layer's input flow. Activations,
+normalisations and skips are passed exactly. With every partner equal to its W, the credits are
+backpropagation's.
 """
 
 from __future__ import annotations
@@ -31,21 +32,24 @@ def block_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def fan_in(weight: Tensor) -> int:
-    """Return the number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in, kh, kw)`` sums."""
+    """Return the number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in,
+    kh, kw)`` sums.
+    """
     return weight[0].numel()
 
 
 def transported_credits(
     network: Network, trace: Trace, labels: Tensor, feedback: Mapping[nn.Parameter, Tensor]
 ) -> Credits:
-    """Carry the exact output gradient of the batch-mean loss down through `feedback`, block by block.
+    """Carry the exact output gradient of the batch-mean loss down through `feedback`, block by
+    block.
 
     Args:
         feedback: weight -> what takes its place on the way back, of the same shape.
 
     Raises:
-        AuditError: a weight is not the second argument of a linear layer or convolution: it, not its feedback, would
-            carry the credit.
+        AuditError: a weight is not the second argument of a linear layer or convolution: it, not
+            its feedback, would carry the credit.
     """
     credit = top_gradient(trace, labels)
     descending = [credit]
@@ -60,7 +64,9 @@ def transported_credits(
     return Credits(tuple(blocks), embedding, batch_mean=True)
 
 
-def _check_all_passed(block: nn.Module, feedback: Mapping[nn.Parameter, Tensor], used: set[nn.Parameter]) -> None:
+def _check_all_passed(
+    block: nn.Module, feedback: Mapping[nn.Parameter, Tensor], used: set[nn.Parameter]
+) -> None:
     bypassed = [name for name, p in block.named_parameters() if p in feedback and p not in used]
     if bypassed:
         raise AuditError(
@@ -70,7 +76,9 @@ def _check_all_passed(block: nn.Module, feedback: Mapping[nn.Parameter, Tensor],
 
 
 class _FeedbackWeights(TorchFunctionMode):
-    """Make linear layers and convolutions compute with their weights and pass gradients through others."""
+    """Make linear layers and convolutions compute with their weights and pass gradients through
+    others.
+    """
 
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:
         super().__init__()
@@ -78,7 +86,11 @@ class _FeedbackWeights(TorchFunctionMode):
         self.used: set[nn.Parameter] = set()
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if function not in LAYERS or len(args) < 2 or args[1] not in self.feedback:

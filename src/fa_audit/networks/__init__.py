@@ -1,7 +1,7 @@
 """Registry of architectures: name -> class, and their options.
 
-One new file and two lines here add an architecture; one that is elsewhere is named ``package.module:Name``
-instead. Imports no torch.
+One new file and two lines here add an architecture; one that is elsewhere is named
+``package.module:Name`` instead. Imports no torch.
 """
 
 from functools import cache
@@ -19,7 +19,9 @@ ARCHITECTURES: dict[str, str] = {
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
     "mlp": "fa_audit.networks.mlp:MLP",
 }
-OPTIONS: dict[str, dict[str, Any]] = {  # of registered ones, which plans do not import, with their defaults
+OPTIONS: dict[
+    str, dict[str, Any]
+] = {  # of registered ones, which plans do not import, with their defaults
     "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
     "vit_mini": {"width": 128, "depth": 4},
     "small_resnet": {"width": 64, "depth": 4},
@@ -43,7 +45,8 @@ def architecture_options(name: str) -> dict[str, Any]:
     {'width': 128, 'depth': 4}
 
     Raises:
-        AuditError: the architecture does not exist, cannot be imported, or does not take an architecture's arguments.
+        AuditError: the architecture does not exist, cannot be imported, or does not take an
+            architecture's arguments.
     """
     if name in OPTIONS:
         return OPTIONS[name]
@@ -52,14 +55,20 @@ def architecture_options(name: str) -> dict[str, Any]:
     options = {option: default for option, default in found.items() if option not in GIVEN}
     usable = all(isinstance(default, int | float | str | None) for default in options.values())
     if not (found.keys() >= GIVEN and usable and type(options.get("depth")) is int):
-        pairs = (option if default is Parameter.empty else f"{option}={default!r}" for option, default in found.items())
+        pairs = (
+            option if default is Parameter.empty else f"{option}={default!r}"
+            for option, default in found.items()
+        )
         arguments = listed(pairs) or "none"
-        raise AuditError(f"architecture '{name}': found the arguments {arguments}; expected {EXPECTED}.")
+        raise AuditError(
+            f"architecture '{name}': found the arguments {arguments}; expected {EXPECTED}."
+        )
     return options
 
 
 def arguments_of(kind: Any) -> dict[str, Any]:
-    """Return the arguments of a class or function with their defaults, without ``*args`` and ``**options``.
+    """Return the arguments of a class or function with their defaults, without ``*args`` and
+    ``**options``.
 
     Where an ``__init__`` takes ``**options``, the arguments of the next base class count, too.
     """
@@ -68,7 +77,9 @@ def arguments_of(kind: Any) -> dict[str, Any]:
         calls = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
     found: dict[str, Any] = {}
     for call in calls:
-        parameters = list(signature(call).parameters.values())[isinstance(kind, type) :]  # without self
+        parameters = list(signature(call).parameters.values())[
+            isinstance(kind, type) :
+        ]  # without self
         named = {one.name: one.default for one in parameters if one.kind not in COLLECTED}
         found = named | found
         if not any(one.kind is Parameter.VAR_KEYWORD for one in parameters):

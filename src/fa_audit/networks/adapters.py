@@ -1,4 +1,6 @@
-"""Adapt models and batches that are not one tensor in, logits out: wrappers of torch, and mappings of tensors."""
+"""Adapt models and batches that are not one tensor in, logits out: wrappers of torch, and mappings
+of tensors.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class OneTensor(nn.Module):
 
     Attributes:
         model: takes the parts.
-        layout: where the parts are in a float64 tensor ``(B, columns)``, which holds integers exactly.
+        layout: where the parts are in a float64 tensor ``(B, columns)``, which holds integers
+            exactly.
     """
 
     def __init__(self, model: nn.Module, layout: Layout) -> None:
@@ -38,7 +41,9 @@ class OneTensor(nn.Module):
 
     def parts(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield the parts of `x` by name, floating-point ones in the precision of the model."""
-        own = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+        own = next(
+            (p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32
+        )
         sizes = [int(torch.Size(shape).numel()) for shape, _ in self.layout.values()]
         for (name, (shape, kind)), columns in zip(self.layout.items(), x.split(sizes, dim=1)):
             yield name, columns.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
@@ -52,9 +57,17 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
     """
     label = next((name for name in LABELS if name in batch), None)
     found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
-    if label is None or not all(isinstance(value, Tensor) and value.dim() for value in batch.values()):
-        raise AuditError(f"eval_batches: found a mapping ({found}); expected tensors, one of them under {LABELS[0]!r}.")
-    return {name: (tuple(batch[name].shape[1:]), batch[name].dtype) for name in sorted(batch) if name != label}
+    if label is None or not all(
+        isinstance(value, Tensor) and value.dim() for value in batch.values()
+    ):
+        raise AuditError(
+            f"eval_batches: found a mapping ({found}); expected tensors, one of them under {LABELS[0]!r}."
+        )
+    return {
+        name: (tuple(batch[name].shape[1:]), batch[name].dtype)
+        for name in sorted(batch)
+        if name != label
+    }
 
 
 def as_pair(batch: Any) -> Any:

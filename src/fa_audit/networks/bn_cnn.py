@@ -1,11 +1,14 @@
-"""BatchNorm CNN: three convolutions and a fully connected layer in a plain chain, without skips and LayerNorm.
+"""BatchNorm CNN: three convolutions and a fully connected layer in a plain chain, without skips and
+LayerNorm.
 
-    h_0 = stage(x),    h_1 = stage(h_0),    h_2 = stage(h_1),    h_3 = relu(W h_2 + b),    linear head
+    h_0 = stage(x),    h_1 = stage(h_0),    h_2 = stage(h_1),    h_3 = relu(W h_2 + b),    linear
+    head
     stage: 3 x 3 convolution, BatchNorm, ReLU, 2 x 2 max pooling
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) name the network (three convolutions with BatchNorm, one fully connected
-layer). Ours: its widths, one for all states, 128, so that a credit vector fits every state; what counts as a block (the
-stages after the first and the fully connected layer); pooling only while a side of at least 2 pixels remains.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) name the network (three convolutions with BatchNorm,
+one fully connected layer). Ours: its widths, one for all states, 128, so that a credit vector fits
+every state; what counts as a block (the stages after the first and the fully connected layer);
+pooling only while a side of at least 2 pixels remains.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from torch import nn
 
 from fa_audit.networks.network import Conv3x3, Network, Vector
 
-SMALLEST_SIDE = 2  # a map of one pixel would leave BatchNorm nothing to average over but the minibatch
+SMALLEST_SIDE = (
+    2  # a map of one pixel would leave BatchNorm nothing to average over but the minibatch
+)
 
 
 def halved(sides: tuple[int, int]) -> tuple[int, int]:
-    """Return the sides of a map after a stage: half, unless one of them would become shorter than `SMALLEST_SIDE`."""
+    """Return the sides of a map after a stage: half, unless one of them would become shorter than
+    `SMALLEST_SIDE`.
+    """
     return (sides[0] // 2, sides[1] // 2) if min(sides) // 2 >= SMALLEST_SIDE else sides
 
 
@@ -40,13 +47,15 @@ class BatchNormCNN(Network):
 
     Args:
         width: ``d``, channels of every map and units of the fully connected layer.
-        depth: number of blocks ``L``: ``L - 1`` stages and the fully connected layer. Without blocks the head reads
-            the spatial mean of the first stage.
+        depth: number of blocks ``L``: ``L - 1`` stages and the fully connected layer. Without
+            blocks the head reads the spatial mean of the first stage.
     """
 
     skip = "none"
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 3) -> None:
+    def __init__(
+        self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 3
+    ) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         channels, *sides = image_shape
@@ -58,4 +67,6 @@ class BatchNormCNN(Network):
         rows, columns = shapes[-1]
         connected = nn.Sequential(nn.Flatten(), nn.Linear(width * rows * columns, width), nn.ReLU())
         self.blocks = nn.ModuleList([*stages, connected] if depth else [])
-        self.head = nn.Sequential(OrderedDict([("vector", Vector()), ("linear", nn.Linear(width, classes))]))
+        self.head = nn.Sequential(
+            OrderedDict([("vector", Vector()), ("linear", nn.Linear(width, classes))])
+        )

@@ -1,6 +1,7 @@
 """Describe external models that follow the reference contract.
 
-The contract: ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, and ``model.blocks`` between these states.
+The contract: ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, and ``model.blocks`` between
+these states.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def wrap_model(model: nn.Module, x: Tensor) -> Network:
     """Return a `Network` that shares the parameters of a model without a description.
 
     Args:
-        model: one of ours (returned as it is), one with `HookPoint` modules, or a network of the reference contract.
+        model: one of ours (returned as it is), one with `HookPoint` modules, or a network of the
+            reference contract.
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
@@ -66,10 +68,14 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
             f"{type(model).__name__}: two forward passes of the same inputs in evaluation mode differ; expected the"
             " same logits. Turn off dropout (training=self.training) and noise."
         )
-    pooled = states[-1].dim() < hidden[-1].dim()  # the model reads a vector of h_L before its head's first module
+    pooled = (
+        states[-1].dim() < hidden[-1].dim()
+    )  # the model reads a vector of h_L before its head's first module
     for reads in READS if pooled else (reading_of(network, x),):
         network.read_by(reads)
-        if len(states) == len(hidden) and all(_read_alike(network, h, other) for h, other in zip(hidden, states)):
+        if len(states) == len(hidden) and all(
+            _read_alike(network, h, other) for h, other in zip(hidden, states)
+        ):
             return network
     raise AuditError(
         f"{type(model).__name__}: its hidden states are not those at its blocks ({', '.join(network.names)}). Expected"
@@ -82,11 +88,17 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     if not isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential):
         children = ", ".join(name for name, _ in model.named_children())
         own = getattr(model, "blocks", None)
-        hint = f" Its 'blocks' is a {type(own).__name__}, which hides their parameters." if own is not None else ""
+        hint = (
+            f" Its 'blocks' is a {type(own).__name__}, which hides their parameters."
+            if own is not None
+            else ""
+        )
         raise AuditError(
             f"{type(model).__name__}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
         )
-    must_return = f"{type(model).__name__}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
+    must_return = (
+        f"{type(model).__name__}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
+    )
     try:
         logits, hidden = model(x.clone(), return_hidden=True)
         hidden = list(hidden)
@@ -95,7 +107,9 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
             f"{must_return}; on inputs {tuple(x.shape)} of {x.dtype} it failed: {first_line(error)}."
         ) from error
     if not isinstance(logits, Tensor) or not all(isinstance(state, Tensor) for state in hidden):
-        raise AuditError(f"{must_return}, logits and tensors; found {shown(logits)} and {shown(hidden)}.")
+        raise AuditError(
+            f"{must_return}, logits and tensors; found {shown(logits)} and {shown(hidden)}."
+        )
     if len(hidden) != len(model.blocks) + 1:
         raise AuditError(
             f"{type(model).__name__}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"
@@ -110,7 +124,9 @@ def _read_alike(network: DescribedNetwork, h: Tensor, other: Tensor) -> bool:
 
 
 def deviation(expected: Tensor, found: Tensor) -> float:
-    """Return the largest difference relative to the largest expected entry; non-finite entries must coincide."""
+    """Return the largest difference relative to the largest expected entry; non-finite entries must
+    coincide.
+    """
     if expected.shape != found.shape or not torch.equal(expected.isfinite(), found.isfinite()):
         return float("inf")
     finite = expected.isfinite()

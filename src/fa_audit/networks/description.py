@@ -1,8 +1,8 @@
 """Wrap any module as a `Network`, by a description of where its states are; every state is proven.
 
-The model's own forward pass runs unchanged. A state is proven by exchange: the states of other samples of the batch are
-written into its place, and the pass runs on. If the outputs are then those of the other samples, nothing that the model
-knows of its inputs goes past the state.
+The model's own forward pass runs unchanged. A state is proven by exchange: the states of other
+samples of the batch are written into its place, and the pass runs on. If the outputs are then those
+of the other samples, nothing that the model knows of its inputs goes past the state.
 
 Shapes: B batch, d features, T tokens, C classes.
 """
@@ -40,7 +40,9 @@ from fa_audit.networks.trace import logits_of, owned_by, runs_on, trace, untouch
 
 FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
-ROUNDING = 1e-6  # of outputs, relative to their length: what kernels that sum in another order change
+ROUNDING = (
+    1e-6  # of outputs, relative to their length: what kernels that sum in another order change
+)
 ALIKE = 1e-4  # likewise, difference of the outputs of two samples below which it tells nothing
 
 
@@ -56,8 +58,8 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
-        AuditError: there are no such places, the head reads another vector, or a state is not whole; the message names
-            the share that goes past it.
+        AuditError: there are no such places, the head reads another vector, or a state is not
+            whole; the message names the share that goes past it.
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
@@ -76,9 +78,10 @@ class DescribedNetwork(Network):
         inner: the model whose modules the description names.
         places: where the states are; a place that is reached several times has several states.
         names: the places of ``h_0..h_L``, in the order in which a pass reaches them.
-        past: for every state, the share of the outputs' dependence on the input that goes past it: 0 for a whole state,
-            1 where nothing passes through it; None where nothing can be told.
-        covered: the share of the model's layers with parameters that run between the first state and the last.
+        past: for every state, the share of the outputs' dependence on the input that goes past it:
+            0 for a whole state, 1 where nothing passes through it; None where nothing can be told.
+        covered: the share of the model's layers with parameters that run between the first state
+            and the last.
     """
 
     skip = "none"
@@ -123,7 +126,9 @@ class DescribedNetwork(Network):
         return h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Return the state `h` with the vector that is read from it moved by `delta` ``(B, d)``, shaped like `h`."""
+        """Return the state `h` with the vector that is read from it moved by `delta` ``(B, d)``,
+        shaped like `h`.
+        """
         if positions := self.averaged[h.dim()]:
             for position in positions:
                 delta = delta.unsqueeze(position)
@@ -143,8 +148,12 @@ class DescribedNetwork(Network):
         def visit(place: Place, h: Tensor) -> Tensor | None:
             begun = None
             needs_none = h.requires_grad or states
-            if not (needs_none or (place.is_input and _made_leaf(h))):  # what comes before h_0 needs no gradient
-                begun = h.detach().clone().requires_grad_() * 1  # which the model may change in place
+            if not (
+                needs_none or (place.is_input and _made_leaf(h))
+            ):  # what comes before h_0 needs no gradient
+                begun = (
+                    h.detach().clone().requires_grad_() * 1
+                )  # which the model may change in place
             h = h if begun is None else begun
             if not h.requires_grad:
                 raise self._error(
@@ -160,7 +169,9 @@ class DescribedNetwork(Network):
             logits = self._run(inputs, visit)
         return Chain(states, points, logits)
 
-    def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, x: Tensor, return_hidden: bool = False
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return the model's outputs ``(B, ...)``; with `return_hidden` also the states, detached."""
         if not return_hidden:
             return self._outputs(x)
@@ -171,15 +182,21 @@ class DescribedNetwork(Network):
         """Return the outputs of a pass with `change` applied to ``h_layer``."""
         return self._changed(x, layer, change)[1]
 
-    def _changed(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def _changed(
+        self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """Return the last state and the outputs of such a pass."""
-        kept = owned_by(self.model)  # held during the pass, so that no state gets the memory of one that is cleared
+        kept = owned_by(
+            self.model
+        )  # held during the pass, so that no state gets the memory of one that is cleared
         owned = storages(kept)
         states: list[Tensor] = []
 
         def visit(place: Place, h: Tensor) -> Tensor | None:
             value = change(h.clone()) if len(states) == layer else None
-            if value is not None and overwritten(h, value, owned):  # in place: a skip may use the same tensor
+            if value is not None and overwritten(
+                h, value, owned
+            ):  # in place: a skip may use the same tensor
                 value = None
             states.append(h if value is None else value)
             return value
@@ -223,7 +240,9 @@ class DescribedNetwork(Network):
         return logits_of(run(self.inner, inputs, self.mark))
 
     def _check_state(self, what: str, h: object, rows: int) -> None:
-        """Check that a state is one tensor with one row per input, of a shape that `reads` can read."""
+        """Check that a state is one tensor with one row per input, of a shape that `reads` can
+        read.
+        """
         if not isinstance(h, Tensor) or not h.is_floating_point():
             raise self._error(
                 f"{what}: found {shown(h)}; expected one tensor of floating-point numbers. Choose other places, or put"
@@ -246,13 +265,16 @@ class DescribedNetwork(Network):
         """Find the places in a pass of a whole batch, as it was given.
 
         Raises:
-            AuditError: the pass reaches none, or its outputs are not one tensor with a row for every input.
+            AuditError: the pass reaches none, or its outputs are not one tensor with a row for
+                every input.
         """
         described = self.description
         if described.forward is not None:
             self.places = [Place(self.mark, "", False)]
         elif isinstance(described.blocks, str) and not described.blocks.startswith(INPUT):
-            self.places = places_of_blocks(self.inner, described.blocks, partial(self._run, x, lambda *_: None))
+            self.places = places_of_blocks(
+                self.inner, described.blocks, partial(self._run, x, lambda *_: None)
+            )
         elif names := described.blocks:
             self.places = places_of(self.inner, [names] if isinstance(names, str) else names)
         else:
@@ -267,14 +289,18 @@ class DescribedNetwork(Network):
             )
         rows = len(logits) if isinstance(logits, Tensor) and logits.dim() and logits.numel() else 0
         if rows != len(x) or not logits.is_floating_point():
-            raise self._error(f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each.")
+            raise self._error(
+                f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each."
+            )
         self.names = tuple(reached)
         if described.forward is not None:
             self._check_same_outputs(x, logits)
 
     @torch.no_grad()
     def _check_same_outputs(self, x: Tensor, logits: Tensor) -> None:
-        """Raise an error if the model's own forward, where it has one for these inputs, has other outputs."""
+        """Raise an error if the model's own forward, where it has one for these inputs, has other
+        outputs.
+        """
         try:
             own = logits_of(self.model(x.clone()))
         except Exception:  # external code may raise anything
@@ -291,7 +317,8 @@ class DescribedNetwork(Network):
 
     @torch.no_grad()
     def prove(self, x: Tensor) -> None:
-        """Measure for every state the share of what the outputs know of the inputs that goes past it.
+        """Measure for every state the share of what the outputs know of the inputs that goes past
+        it.
 
         Raises:
             AuditError: a state is not whole, and the description is not of partial ones.
@@ -305,7 +332,9 @@ class DescribedNetwork(Network):
         for layer in following(range(len(states)), "state"):
             last, found = self._changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, logits.roll(1, 0), logits)
-            if share is None and layer < self.depth:  # the outputs do not tell samples apart: what the head reads may
+            if (
+                share is None and layer < self.depth
+            ):  # the outputs do not tell samples apart: what the head reads may
                 share = distance(last, states[-1].roll(1, 0), states[-1])
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
@@ -318,7 +347,9 @@ class DescribedNetwork(Network):
                 )
 
     def _check_repeats(self, x: Tensor, logits: Tensor) -> None:
-        """Raise an error if another pass on the same inputs has other outputs: then no exchange proves anything."""
+        """Raise an error if another pass on the same inputs has other outputs: then no exchange
+        proves anything.
+        """
         off = (self._run(x, lambda *_: None) - logits).norm().item()
         if off > ROUNDING * logits.norm().item():
             raise self._error(
@@ -327,8 +358,14 @@ class DescribedNetwork(Network):
             )
 
     def share_of_layers(self, x: Tensor) -> float:
-        """Return the share of the layers with parameters that run between the first state and the last."""
-        layers = [part for part in self.inner.modules() if next(part.parameters(recurse=False), None) is not None]
+        """Return the share of the layers with parameters that run between the first state and the
+        last.
+        """
+        layers = [
+            part
+            for part in self.inner.modules()
+            if next(part.parameters(recurse=False), None) is not None
+        ]
         between: set[nn.Module] = set()
         ended: list[nn.Module] = []  # since the last state
 
@@ -350,7 +387,8 @@ class DescribedNetwork(Network):
 class ShiftedPasses:
     """Passes of a described model on fixed inputs in which the vector of one state is moved.
 
-    They stand in for a `Network` that runs on from a state, but take the shift ``(B, d)`` of its vector, not the state.
+    They stand in for a `Network` that runs on from a state, but take the shift ``(B, d)`` of its
+    vector, not the state.
     """
 
     def __init__(self, network: DescribedNetwork, x: Tensor) -> None:
@@ -367,8 +405,12 @@ class ShiftedPasses:
 Passes = Network | ShiftedPasses  # what runs on from a state
 
 
-def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple[Passes, list[Tensor]]:
-    """Return what runs on from the states of a pass on `x`, whose `vectors` are known, and where every run starts."""
+def passes_from(
+    network: Network, x: Tensor, vectors: Sequence[Tensor]
+) -> tuple[Passes, list[Tensor]]:
+    """Return what runs on from the states of a pass on `x`, whose `vectors` are known, and where
+    every run starts.
+    """
     if isinstance(network, DescribedNetwork):
         return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
     return network, [h.detach() for h in trace(network, x, local=True).states]
@@ -388,7 +430,9 @@ def _differentiable(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
 
 
 def _made_leaf(h: Tensor) -> bool:
-    """Let a tensor have a gradient, so that every use of it counts; False where torch does not allow it."""
+    """Let a tensor have a gradient, so that every use of it counts; False where torch does not
+    allow it.
+    """
     try:
         h.requires_grad_()
     except RuntimeError:  # made in inference mode

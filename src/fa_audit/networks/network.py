@@ -1,4 +1,5 @@
-"""Define what every architecture offers: an embedding, a list of blocks, a head, and how a block's output is used.
+"""Define what every architecture offers: an embedding, a list of blocks, a head, and how a block's
+output is used.
 
 Shapes: B batch, d width, T tokens, H x W positions, C classes.
 """
@@ -14,12 +15,16 @@ Skip = Literal["outside", "inside", "none"]
 
 
 def vector_of(h: Tensor) -> Tensor:
-    """Return the vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its spatial mean."""
+    """Return the vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its
+    spatial mean.
+    """
     return h if h.dim() == 2 else h[:, 0] if h.dim() == 3 else h.mean(dim=(2, 3))
 
 
 class Vector(nn.Module):
-    """The first layer of a head that reads exactly the vector that the protocol sees of the last state."""
+    """The first layer of a head that reads exactly the vector that the protocol sees of the last
+    state.
+    """
 
     def forward(self, h: Tensor) -> Tensor:
         return vector_of(h)
@@ -28,7 +33,8 @@ class Vector(nn.Module):
 class Conv3x3(nn.Conv2d):
     """A 3 x 3 convolution without bias that keeps the resolution.
 
-    On a CPU its maps are channels last in memory, which takes two thirds to three quarters of the time there.
+    On a CPU its maps are channels last in memory, which takes two thirds to three quarters of the
+    time there.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -39,7 +45,9 @@ class Conv3x3(nn.Conv2d):
 
 
 class Chain(NamedTuple):
-    """One pass: states ``[h_0..h_L]``, detached, what autograd takes for the gradients there, outputs ``(B, ...)``."""
+    """One pass: states ``[h_0..h_L]``, detached, what autograd takes for the gradients there,
+    outputs ``(B, ...)``.
+    """
 
     states: list[Tensor]
     points: list[Any]
@@ -49,14 +57,16 @@ class Chain(NamedTuple):
 class Network(nn.Module):
     """A chain ``h_0 = embed(x)``, ``h_{l+1} = split(l, h_l)[1]``, ``logits = head(h_L)``.
 
-    Architectures are built from ``image_shape`` (channels, height, width), ``classes``, ``width`` and ``depth``, the
-    number of blocks ``L``.
+    Architectures are built from ``image_shape`` (channels, height, width), ``classes``, ``width``
+    and ``depth``, the number of blocks ``L``.
 
     Attributes:
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
-            ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip at all.
+            ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip
+                at all.
         width: ``d``, the length of the vector that the protocol sees of a state.
-        widths: of ``h_0..h_L``, where blocks change the width; such a class has ``reshapes = True``.
+        widths: of ``h_0..h_L``, where blocks change the width; such a class has ``reshapes =
+            True``.
         classes: ``C``, the number of logits.
         image_shape: of one input, for methods that send errors there; the engine sets it.
         chunk: the most samples that run at once; None for the default of `fa_audit.networks.trace`.
@@ -74,7 +84,8 @@ class Network(nn.Module):
     image_shape: tuple[int, ...]
 
     def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Return residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one shape.
+        """Return residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one
+        shape.
 
         A block that changes the shape of its state has no residual: both are its output.
         """
@@ -92,7 +103,8 @@ class Network(nn.Module):
         return vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at the whole state.
+        """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at the
+        whole state.
 
         Moving a spatial mean by delta moves every position by delta, hence the sum over positions.
         """
@@ -100,11 +112,21 @@ class Network(nn.Module):
 
     @staticmethod
     def lift(vector: Tensor, like: Tensor) -> Tensor:
-        """Return a state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or one position."""
-        return vector if like.dim() == 2 else vector[:, None] if like.dim() == 3 else vector[:, :, None, None]
+        """Return a state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or
+        one position.
+        """
+        return (
+            vector
+            if like.dim() == 2
+            else vector[:, None]
+            if like.dim() == 3
+            else vector[:, :, None, None]
+        )
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Return the state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every position alike."""
+        """Return the state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every
+        position alike.
+        """
         if h.dim() == 3:
             return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
         return h + self.lift(delta, h)
@@ -126,7 +148,9 @@ class Network(nn.Module):
             h = self.split(block, h)[1]
         return self.head(h)
 
-    def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(
+        self, x: Tensor, return_hidden: bool = False
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""
         states, logits = self._run(self.embed(x))
         return (logits, states) if return_hidden else logits

@@ -1,4 +1,5 @@
-"""Propose descriptions of a model: modules that run one after the other, between which all states are proven.
+"""Propose descriptions of a model: modules that run one after the other, between which all states
+are proven.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -23,7 +24,10 @@ from fa_audit.networks.readings import reading_of
 from fa_audit.networks.states import INPUT, Description, Place, matching, visited
 from fa_audit.networks.trace import reads_data, untouched
 
-TRIED, ENDS = 8, 2  # groups of modules, those with most parameters first; modules that may read the last state
+TRIED, ENDS = (
+    8,
+    2,
+)  # groups of modules, those with most parameters first; modules that may read the last state
 ALIKE = 0.8  # a chain with this share of the largest part is as good as the largest, and other things decide
 LEAST_COVERED = 0.5  # of the layers, between states that nobody named
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
@@ -45,7 +49,9 @@ class Proposal:
 
     @property
     def python(self) -> str:
-        """Return the argument of `diagnose`, such as ``description=Description("layers.*", "cls token")``."""
+        """Return the argument of `diagnose`, such as ``description=Description("layers.*", "cls
+        token")``.
+        """
         blocks = self.description.blocks
         if isinstance(blocks, tuple):
             shown = f"({', '.join(map(json.dumps, blocks))}{',' * (len(blocks) == 1)})"
@@ -64,7 +70,9 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The model as described by some modules, the names of their classes, and whether states differ in dimensions."""
+    """The model as described by some modules, the names of their classes, and whether states differ
+    in dimensions.
+    """
 
     network: DescribedNetwork
     kinds: tuple[str, ...]
@@ -72,10 +80,12 @@ class _Fit:
 
 
 def propose(model: nn.Module, batch: Any) -> list[Proposal]:
-    """Return descriptions of `model` whose states are proven, the best first; empty where none is found.
+    """Return descriptions of `model` whose states are proven, the best first; empty where none is
+    found.
 
-    Candidates are all modules of one class, and all children of one container, that run one after the other. Best is
-    what has most of the model's layers between its states, then what has most states. The model is left as it was.
+    Candidates are all modules of one class, and all children of one container, that run one after
+    the other. Best is what has most of the model's layers between its states, then what has most
+    states. The model is left as it was.
 
     Args:
         model: any module.
@@ -94,7 +104,9 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     reads: all features
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        raise AuditError(f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not compile.")
+        raise AuditError(
+            f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not compile."
+        )
     model, batch = _of_one_tensor(model, batch)
     inner = model.model if isinstance(model, OneTensor) else model
     with untouched(model):
@@ -118,7 +130,9 @@ def _check_runs(model: nn.Module, x: Tensor) -> None:
 
 
 def _candidates(model: nn.Module) -> list[tuple[str, ...]]:
-    """Return the names of the modules with parameters of every class, and of the children of every container."""
+    """Return the names of the modules with parameters of every class, and of the children of every
+    container.
+    """
     modules = dict(model.named_modules())
     groups: dict[Any, list[str]] = defaultdict(list)
     for name, module in modules.items():
@@ -137,10 +151,11 @@ def _parameters(modules: Mapping[str, nn.Module], names: tuple[str, ...]) -> int
 
 
 def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tensor) -> _Fit | None:
-    """Return the description of some modules whose states are whole: by their outputs, or inputs where more is between.
+    """Return the description of some modules whose states are whole: by their outputs, or inputs
+    where more is between.
 
-    Modules that read the data or return the outputs are the embedding and the head: without them, states are between
-    the others.
+    Modules that read the data or return the outputs are the embedding and the head: without them,
+    states are between the others.
     """
     kinds = tuple(sorted({type(inner.get_submodule(name)).__name__ for name in names}))
     pattern = _pattern(inner, names)
@@ -158,7 +173,9 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
             rest = rest or tuple(name for name in names if name != outer)
         elif network.depth and None not in network.past[:-1]:
             found.append(_Fit(network, kinds, len({h.dim() for h in states}) > 1))
-            if blocks == pattern and isinstance(pattern, str):  # from the first input to the last output
+            if blocks == pattern and isinstance(
+                pattern, str
+            ):  # from the first input to the last output
                 break
     if not found:
         return _fitting(model, inner, rest, x) if 0 < len(rest) < len(names) else None
@@ -168,7 +185,11 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
 
 
 def _by_inputs(
-    model: nn.Module, inner: nn.Module, pattern: str | tuple[str, ...], names: tuple[str, ...], x: Tensor
+    model: nn.Module,
+    inner: nn.Module,
+    pattern: str | tuple[str, ...],
+    names: tuple[str, ...],
+    x: Tensor,
 ) -> list[tuple[str, ...]]:
     """Return descriptions by the inputs of modules, and of one that runs after the last of them."""
     entered: list[str] = []
@@ -182,7 +203,9 @@ def _by_inputs(
 
 
 def _rank(fit: _Fit) -> tuple[bool, int, bool, bool]:
-    """Return a sort key, the best first: states alike, many blocks, one name, one class that is no mere container."""
+    """Return a sort key, the best first: states alike, many blocks, one name, one class that is no
+    mere container.
+    """
     several = not isinstance(fit.network.description.blocks, str)
     return fit.uneven, -fit.network.depth, several, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
 
@@ -190,11 +213,17 @@ def _rank(fit: _Fit) -> tuple[bool, int, bool, bool]:
 def _proposal(inner: nn.Module, fit: _Fit) -> Proposal:
     network, count = fit.network, fit.network.depth
     note = f"{count} {'block' if count == 1 else 'blocks'} with {100 * network.covered:.0f} % of the layers, at "
-    return Proposal(replace(network.description, reads=network.reads), note + listed(network.names, 3), network.covered)
+    return Proposal(
+        replace(network.description, reads=network.reads),
+        note + listed(network.names, 3),
+        network.covered,
+    )
 
 
 def _outermost(names: list[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if not any(name != other and _is_in(name, other) for other in names))
+    return tuple(
+        name for name in names if not any(name != other and _is_in(name, other) for other in names)
+    )
 
 
 def _is_in(name: str, block: str) -> bool:
@@ -205,16 +234,26 @@ def _is_in(name: str, block: str) -> bool:
 
 
 def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any) -> str:
-    """Return what the head reads of the last state of some blocks; all features where batches have no inputs."""
-    model, x = _of_one_tensor(model, batch[0] if isinstance(batch, list | tuple) and len(batch) == 2 else batch)
+    """Return what the head reads of the last state of some blocks; all features where batches have
+    no inputs.
+    """
+    model, x = _of_one_tensor(
+        model, batch[0] if isinstance(batch, list | tuple) and len(batch) == 2 else batch
+    )
     if not isinstance(x, Tensor):
         return "all features"
     return reading_of(describe(model, Description(blocks, partial=True), x), x)
 
 
 def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
-    """Return a model that takes one tensor in place of a mapping, and the tensor; anything else as it is."""
-    return (OneTensor(model, layout_of(batch)), as_pair(batch)[0]) if isinstance(batch, Mapping) else (model, batch)
+    """Return a model that takes one tensor in place of a mapping, and the tensor; anything else as
+    it is.
+    """
+    return (
+        (OneTensor(model, layout_of(batch)), as_pair(batch)[0])
+        if isinstance(batch, Mapping)
+        else (model, batch)
+    )
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Which vector of a state the head reads: the whole state, one token or a mean, as the outputs show.
+"""Which vector of a state the head reads: the whole state, one token or a mean, as the outputs
+show.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -13,16 +14,26 @@ from torch import Tensor
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.trace import untouched
 
-# The shapes that a state can have and, by its number of dimensions, the dimensions that its vector averages.
+# The shapes that a state can have and, by its number of dimensions, the dimensions that its vector
+# averages.
 READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
     "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
     "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
     "last token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
-    "spatial mean": ("(B, d, H, W), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)}),
-    "spatial mean, channels last": ("(B, H, W, d), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)}),
+    "spatial mean": (
+        "(B, d, H, W), (B, T, d) or (B, d)",
+        {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)},
+    ),
+    "spatial mean, channels last": (
+        "(B, H, W, d), (B, T, d) or (B, d)",
+        {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)},
+    ),
 }
 TOKENS = {"cls token": 0, "last token": -1}  # readings of one token
-OTHERS = {"cls token": slice(1, None), "last token": slice(None, -1)}  # the tokens that it does not read
+OTHERS = {
+    "cls token": slice(1, None),
+    "last token": slice(None, -1),
+}  # the tokens that it does not read
 
 
 def check_reading(network: Any, x: Tensor) -> None:
@@ -34,7 +45,12 @@ def check_reading(network: Any, x: Tensor) -> None:
     with untouched(network), torch.no_grad():
         states, logits = network.states_of(x)
         top = states[-1]
-        if top.dim() != 3 or top.shape[1] == 1 or network.reads == "all features" or not logits.isfinite().all():
+        if (
+            top.dim() != 3
+            or top.shape[1] == 1
+            or network.reads == "all features"
+            or not logits.isfinite().all()
+        ):
             return
         alone = [name for name in OTHERS if not _depends_on(network, x, name)]
         expected = alone[0] if alone else ""
@@ -50,7 +66,9 @@ def check_reading(network: Any, x: Tensor) -> None:
 
 
 def reading_of(network: Any, x: Tensor) -> str:
-    """Return what the head reads of the last state: one token or a mean, as the outputs show; else all features."""
+    """Return what the head reads of the last state: one token or a mean, as the outputs show; else
+    all features.
+    """
     with untouched(network), torch.no_grad():
         states, _ = network.states_of(x)
         top, few = states[-1], x
@@ -66,7 +84,9 @@ def reading_of(network: Any, x: Tensor) -> str:
 
 
 def _depends_on(network: Any, x: Tensor, reading: str) -> bool:
-    """Return whether NaN in the other tokens of the last state reach the outputs, even through weights of zero."""
+    """Return whether NaN in the other tokens of the last state reach the outputs, even through
+    weights of zero.
+    """
 
     def spoilt(h: Tensor) -> Tensor:
         h[:, OTHERS[reading]] = torch.nan
@@ -76,7 +96,9 @@ def _depends_on(network: Any, x: Tensor, reading: str) -> bool:
 
 
 def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
-    """Return whether the outputs stay the same when noise in place of the last state is turned round."""
+    """Return whether the outputs stay the same when noise in place of the last state is turned
+    round.
+    """
 
     def noise(h: Tensor) -> Tensor:
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)

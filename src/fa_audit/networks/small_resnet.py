@@ -1,9 +1,12 @@
-"""SmallResNet: a residual convolutional network with BatchNorm, at full resolution throughout, without LayerNorm.
+"""SmallResNet: a residual convolutional network with BatchNorm, at full resolution throughout,
+without LayerNorm.
 
-    h_0 = relu(BN(conv x)),    h_{l+1} = relu(h_l + BN(conv relu(BN(conv h_l)))),    linear head on the spatial mean
+    h_0 = relu(BN(conv x)),    h_{l+1} = relu(h_l + BN(conv relu(BN(conv h_l)))),    linear head on
+    the spatial mean
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), 64 channels, 4 blocks. Convolutions are 3 x 3 and have no bias, which
-BatchNorm would remove. The last ReLU belongs to the block: its residual is ``f_l = h_{l+1} - h_l``.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), 64 channels, 4 blocks. Convolutions are 3 x 3 and
+have no bias, which BatchNorm would remove. The last ReLU belongs to the block: its residual is
+``f_l = h_{l+1} - h_l``.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ class Block(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.residual = nn.Sequential(*normalised_conv(width, width), nn.ReLU(), *normalised_conv(width, width))
+        self.residual = nn.Sequential(
+            *normalised_conv(width, width), nn.ReLU(), *normalised_conv(width, width)
+        )
         self.activation = nn.ReLU()
 
     def forward(self, h: Tensor) -> Tensor:
@@ -37,9 +42,13 @@ class SmallResNet(Network):
 
     skip = "inside"
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 64, depth: int = 4) -> None:
+    def __init__(
+        self, *, image_shape: tuple[int, ...], classes: int, width: int = 64, depth: int = 4
+    ) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         self.embed = nn.Sequential(*normalised_conv(image_shape[0], width), nn.ReLU())
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
-        self.head = nn.Sequential(OrderedDict([("mean", Vector()), ("linear", nn.Linear(width, classes))]))
+        self.head = nn.Sequential(
+            OrderedDict([("mean", Vector()), ("linear", nn.Linear(width, classes))])
+        )

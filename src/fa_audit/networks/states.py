@@ -1,7 +1,8 @@
 """Where the states of a model are: places in its own forward pass.
 
-A state is a tensor at a place. Places are named by `HookPoint` modules in the model's code, by a function that runs the
-model, or by the outputs and inputs of modules. A block is what lies between two states.
+A state is a tensor at a place. Places are named by `HookPoint` modules in the model's code, by a
+function that runs the model, or by the outputs and inputs of modules. A block is what lies between
+two states.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ INPUT = "input:"
 class HookPoint(nn.Identity):
     """A place in a model's own forward pass at which a hidden state is: ``h = self.hook(h)``.
 
-    It returns its input, so that a training has the same bits with and without it. Every call is a state, in the order
-    in which they occur; one instance may be called many times.
+    It returns its input, so that a training has the same bits with and without it. Every call is a
+    state, in the order in which they occur; one instance may be called many times.
     """
 
 
@@ -40,18 +41,20 @@ class Description:
     """Where the states of a model are.
 
     Attributes:
-        blocks: one name of modules, such as ``"layers.*"``: ``h_0`` is the input of the first, ``h_{l+1}`` the output
-            of each. Where the model's own code changes an output before it is the next one's input (a skip, a norm, an
-            activation), states are the inputs, and the last one is what the next module reads. Several names, such as
-            ``["embed", "layers.*"]``: the outputs of these modules, or their inputs, as in ``"input:norms.*"``; every
-            call is a state. In a name ``*`` matches one or more characters other than dots. Empty: the `HookPoint`
-            modules of the model.
-        reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the first one of
-            ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or
-            ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
-        partial: audit states that other paths bypass; the report names the share that goes past them.
-        forward: ``forward(model, x, mark)`` runs a model that cannot be edited and returns its outputs, with
-            ``h = mark(h)`` at every state; in place of `blocks`.
+        blocks: one name of modules, such as ``"layers.*"``: ``h_0`` is the input of the first,
+            ``h_{l+1}`` the output of each. Where the model's own code changes an output before it
+            is the next one's input (a skip, a norm, an activation), states are the inputs, and the
+            last one is what the next module reads. Several names, such as ``["embed",
+            "layers.*"]``: the outputs of these modules, or their inputs, as in ``"input:norms.*"``;
+            every call is a state. In a name ``*`` matches one or more characters other than dots.
+            Empty: the `HookPoint` modules of the model.
+        reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the
+            first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
+            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
+        partial: audit states that other paths bypass; the report names the share that goes past
+            them.
+        forward: ``forward(model, x, mark)`` runs a model that cannot be edited and returns its
+            outputs, with ``h = mark(h)`` at every state; in place of `blocks`.
     """
 
     blocks: str | Sequence[str] = ()
@@ -82,22 +85,34 @@ def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
         bare = name.removeprefix(INPUT)
         for each in matches(model, bare):
             place = Place(model.get_submodule(each), each, bare != name)
-            found.setdefault((place.module, place.is_input), place)  # a module with several names is one place
+            found.setdefault(
+                (place.module, place.is_input), place
+            )  # a module with several names is one place
     return list(found.values())
 
 
 def hook_points(model: nn.Module) -> list[Place]:
     """Return the `HookPoint` modules of a model as places."""
-    return [Place(part, name, False) for name, part in model.named_modules() if isinstance(part, HookPoint)]
+    return [
+        Place(part, name, False)
+        for name, part in model.named_modules()
+        if isinstance(part, HookPoint)
+    ]
 
 
 @contextmanager
-def visited(places: Sequence[Place], visit: Callable[[Place, Tensor], Tensor | None]) -> Iterator[None]:
-    """Call ``visit(place, h)`` whenever a forward pass reaches a place; what it returns takes the place of `h`."""
+def visited(
+    places: Sequence[Place], visit: Callable[[Place, Tensor], Tensor | None]
+) -> Iterator[None]:
+    """Call ``visit(place, h)`` whenever a forward pass reaches a place; what it returns takes the
+    place of `h`.
+    """
     with ExitStack() as hooks:
         for place in places:
             if place.is_input:
-                hook = place.module.register_forward_pre_hook(partial(_enter, place, visit), with_kwargs=True)
+                hook = place.module.register_forward_pre_hook(
+                    partial(_enter, place, visit), with_kwargs=True
+                )
             else:
                 hook = place.module.register_forward_hook(partial(_leave, place, visit))
             hooks.enter_context(hook)
@@ -157,15 +172,19 @@ def with_first(returned: Any, h: Tensor) -> Any:
 
 
 def overwritten(h: Tensor, value: Tensor, owned: frozenset[int] = frozenset()) -> bool:
-    """Write `value` into a tensor that a model is about to use, so that every use of it sees the value.
+    """Write `value` into a tensor that a model is about to use, so that every use of it sees the
+    value.
 
-    Return False where that is impossible: for tensors that the model owns, by their addresses, and some views.
+    Return False where that is impossible: for tensors that the model owns, by their addresses, and
+    some views.
     """
     if storages([h]) & owned:
         return False
     try:
         h.copy_(value)
-    except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
+    except (
+        RuntimeError
+    ):  # several views of one tensor, an expanded one, or one made in inference mode
         return False
     return True
 
@@ -190,14 +209,21 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     blocks = {model.get_submodule(name): name for name in matches(model, pattern)}
     seen = _calls(model, blocks, run)
     if not seen.calls:
-        raise AuditError(f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass.")
+        raise AuditError(
+            f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass."
+        )
     first, *others = [call.module for call in seen.calls]
-    followed = [_same(call.returned, after.given) for call, after in zip(seen.calls, seen.calls[1:])]
+    followed = [
+        _same(call.returned, after.given) for call, after in zip(seen.calls, seen.calls[1:])
+    ]
     reader, last = seen.reader(), seen.calls[-1].returned
     if reader and not others and isinstance(last, Tensor):
         followed = [last.shape != reader.given.shape or _same(last, reader.given)]
     if all(followed) and first not in others:
-        return [Place(first, blocks[first], True), *(Place(block, name, False) for block, name in blocks.items())]
+        return [
+            Place(first, blocks[first], True),
+            *(Place(block, name, False) for block, name in blocks.items()),
+        ]
     inputs = [Place(block, name, True) for block, name in blocks.items()]
     return [*inputs, Place(reader.module, seen.names[reader.module], True)] if reader else inputs
 
@@ -210,7 +236,9 @@ class _Call(NamedTuple):
 
 @dataclass
 class _Calls:
-    """A forward pass: calls of blocks, and of other modules before them, between them and after the last one."""
+    """A forward pass: calls of blocks, and of other modules before them, between them and after the
+    last one.
+    """
 
     names: dict[nn.Module, str]
     calls: list[_Call]
@@ -219,7 +247,9 @@ class _Calls:
     after: list[_Call]
 
     def reader(self) -> _Call | None:
-        """Return the head's first module: it did not run before, nor another one of its container between blocks."""
+        """Return the head's first module: it did not run before, nor another one of its container
+        between blocks.
+        """
         between = {call.module for call in self.between}
         containers = {self._container(module) for module in between} - {""}
         times = Counter(call.module for call in self.after)
@@ -252,7 +282,11 @@ def _calls(model: nn.Module, blocks: Mapping[nn.Module, str], run: Callable[[], 
             seen.calls.append(opened.pop()._replace(returned=value))
 
     both = [Place(block, name, side) for block, name in blocks.items() for side in (True, False)]
-    rest = [Place(part, name, True) for name, part in model.named_modules() if name and part not in blocks]
+    rest = [
+        Place(part, name, True)
+        for name, part in model.named_modules()
+        if name and part not in blocks
+    ]
     with visited([*both, *rest], visit), torch.no_grad():
         run()
     return seen
@@ -266,7 +300,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def matches(model: nn.Module, entry: str) -> tuple[str, ...]:
-    """Return the names of modules that match a name or pattern, in the order of ``named_modules()``.
+    """Return the names of modules that match a name or pattern, in the order of
+    ``named_modules()``.
 
     Raises:
         AuditError: none does.
@@ -287,7 +322,9 @@ def matches(model: nn.Module, entry: str) -> tuple[str, ...]:
 
 
 def matching(model: nn.Module, entry: str) -> tuple[str, ...]:
-    """Return the names of modules that match a name or pattern; a module with several names has its first."""
+    """Return the names of modules that match a name or pattern; a module with several names has its
+    first.
+    """
     pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
     found: dict[nn.Module, str] = {}
     for name, module in _named(model):

@@ -1,6 +1,8 @@
-"""Student MLP: the residual MLP without terminal LayerNorm, the control on synthetic data where nothing should fire.
+"""Student MLP: the residual MLP without terminal LayerNorm, the control on synthetic data where
+nothing should fire.
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128; it learns the labels of the data set `synthetic_teacher`.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128; it learns the labels of the data set
+`synthetic_teacher`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ from fa_audit.networks.resmlp import ResMLP
 class StudentMLP(ResMLP):
     """The network above."""
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4) -> None:
+    def __init__(
+        self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4
+    ) -> None:
         super().__init__(
-            image_shape=image_shape, classes=classes, width=width, depth=depth, terminal_norm=False, residual=True
+            image_shape=image_shape,
+            classes=classes,
+            width=width,
+            depth=depth,
+            terminal_norm=False,
+            residual=True,
         )

@@ -1,6 +1,7 @@
 """Run a network and return its states, residuals and reference gradients: the only code that does.
 
-Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
+Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H,
+W)``.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and labels, a scalar: a mean over the batch
+LossFunction = Callable[
+    [Tensor, Tensor], Tensor
+]  # of logits (B, C) and labels, a scalar: a mean over the batch
 CHUNK = 2048  # samples that run at once by default
 SMALL = 2**20  # entries of a tensor beside parameters and buffers whose values are put back, too
-CONTAINERS = (dict, OrderedDict, list, set, deque)  # of a module's attributes, those whose contents are put back
+CONTAINERS = (
+    dict,
+    OrderedDict,
+    list,
+    set,
+    deque,
+)  # of a module's attributes, those whose contents are put back
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,8 @@ class Trace:
 
     Attributes:
         states: ``h_0..h_L``, as the network makes them.
-        residuals: ``f_0..f_{L-1}``; ``f_l`` reaches only block l's parameters if the trace is local.
+        residuals: ``f_0..f_{L-1}``; ``f_l`` reaches only block l's parameters if the trace is
+            local.
         head_input: what the head read: ``h_L`` itself, or a leaf equal to it if the trace is local.
         logits: ``(B, C)``.
         x: what the embedding read.
@@ -48,11 +58,14 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
     """Run `network` once on `x`.
 
     Args:
-        local: cut the graph before every block and before the head, so that one backward pass of a sum
-            of local losses gives each part its own gradient only. Otherwise the graph is the network's own.
+        local: cut the graph before every block and before the head, so that one backward pass of a
+            sum of local losses gives each part its own gradient only. Otherwise the graph is the
+            network's own.
     """
     embedded = network.embed(x)
-    if torch.is_grad_enabled() and not embedded.requires_grad:  # no parameter learns there, and g_0 is still wanted
+    if (
+        torch.is_grad_enabled() and not embedded.requires_grad
+    ):  # no parameter learns there, and g_0 is still wanted
         embedded = embedded.detach().requires_grad_()
     states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
@@ -73,8 +86,8 @@ class Reference:
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
         finite: whether every entry of every whole state and gradient and every logit is finite.
-        positions: the number of positions that the vector of each state averages; 1 for a plain vector. Divided by
-            it, the gradient is the mean over positions instead of the sum.
+        positions: the number of positions that the vector of each state averages; 1 for a plain
+            vector. Divided by it, the gradient is the mean over positions instead of the sum.
         loss: of the batch.
         at_logits: its gradient at the logits, ``(B, C)``.
     """
@@ -88,30 +101,45 @@ class Reference:
     at_logits: Tensor
 
 
-def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy) -> Reference:
-    """Return states and true gradients at every state boundary, from the network's own forward pass.
+def reference(
+    network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy
+) -> Reference:
+    """Return states and true gradients at every state boundary, from the network's own forward
+    pass.
 
-    Touches no ``.grad``; works with frozen parameters and inside ``torch.no_grad()``. A loss other than the
-    cross-entropy sees the whole batch at once, whatever memory that takes: it need not be a mean.
+    Touches no ``.grad``; works with frozen parameters and inside ``torch.no_grad()``. A loss other
+    than the cross-entropy sees the whole batch at once, whatever memory that takes: it need not be
+    a mean.
 
     Raises:
         AuditError: the loss fails or is not a scalar.
     """
     size = (network.chunk or CHUNK) if loss_fn is F.cross_entropy else len(x)
-    parts = [_part(network, *part, len(x), loss_fn) for part in zip(x.split(size), labels.split(size))]
+    parts = [
+        _part(network, *part, len(x), loss_fn) for part in zip(x.split(size), labels.split(size))
+    ]
     if len(parts) == 1:
         return parts[0]
     states = tuple(map(torch.cat, zip(*(part.states for part in parts))))
     gradients = tuple(map(torch.cat, zip(*(part.gradients for part in parts))))
-    logits, at_logits = torch.cat([part.logits for part in parts]), torch.cat([part.at_logits for part in parts])
+    logits, at_logits = (
+        torch.cat([part.logits for part in parts]),
+        torch.cat([part.at_logits for part in parts]),
+    )
     finite, loss = all(part.finite for part in parts), sum(part.loss for part in parts)
     return Reference(states, gradients, logits, finite, parts[0].positions, loss, at_logits)
 
 
-def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction) -> Reference:
-    """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
+def _part(
+    network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction
+) -> Reference:
+    """Return the `reference` of some samples of a batch of size `batch`, with gradients of the
+    whole batch's loss.
+    """
     with torch.enable_grad():
-        states, points, logits = network.chain(x.clone())  # a network may work on its input in place
+        states, points, logits = network.chain(
+            x.clone()
+        )  # a network may work on its input in place
         loss = scalar_loss(loss_fn, logits, labels) * (len(x) / batch)
         *gradients, at_logits = _gradients(loss, [*points, logits])
     return Reference(
@@ -150,18 +178,28 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
         loss = loss_fn(logits, labels.clone())
     except Exception as error:  # external code may raise anything
         given = f"logits {tuple(logits.shape)} and {labels.dtype} labels {tuple(labels.shape)}"
-        raise AuditError(f"loss_fn: on {given} it failed: {first_line(error)}; {expected}.") from error
+        raise AuditError(
+            f"loss_fn: on {given} it failed: {first_line(error)}; {expected}."
+        ) from error
     if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex():
-        found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, Tensor) else type(loss).__name__
+        found = (
+            f"a tensor {tuple(loss.shape)} of {loss.dtype}"
+            if isinstance(loss, Tensor)
+            else type(loss).__name__
+        )
         raise AuditError(f"loss_fn: it returned {found}; {expected}.")
     if logits.requires_grad and not loss.requires_grad:
-        raise AuditError(f"loss_fn: it returned a number without a gradient; {expected}, computed by torch.")
+        raise AuditError(
+            f"loss_fn: it returned a number without a gradient; {expected}, computed by torch."
+        )
     return loss
 
 
 @torch.no_grad()
 def outputs_of(network: Network, x: Tensor, keep: int | None = None) -> tuple[Tensor, list[Tensor]]:
-    """Return logits ``(B, C)`` and the vectors of the first `keep` states (default all), each ``(B, d)``."""
+    """Return logits ``(B, C)`` and the vectors of the first `keep` states (default all), each ``(B,
+    d)``.
+    """
     found = []
     for part in x.split(network.chunk or CHUNK):
         logits, states = network(part.clone(), return_hidden=True)
@@ -172,7 +210,9 @@ def outputs_of(network: Network, x: Tensor, keep: int | None = None) -> tuple[Te
 
 @dataclass(frozen=True)
 class Forward:
-    """A pass forward, with the labels ``(B,)`` of its batch: logits ``(B, C)`` and ``h_0`` ``(B, d)`` in float64."""
+    """A pass forward, with the labels ``(B,)`` of its batch: logits ``(B, C)`` and ``h_0`` ``(B,
+    d)`` in float64.
+    """
 
     labels: Tensor
     logits: Tensor
@@ -183,7 +223,10 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
     """Run every batch forward once, and leave the network as it was."""
     with untouched(network):
         passes = [(labels, *outputs_of(network, x, keep=1)) for x, labels in batches]
-    return [Forward(labels.to(torch.int64), logits.double(), h.double()) for labels, logits, [h] in passes]
+    return [
+        Forward(labels.to(torch.int64), logits.double(), h.double())
+        for labels, logits, [h] in passes
+    ]
 
 
 @torch.no_grad()
@@ -202,7 +245,11 @@ def reads_data(h: Tensor, x: Tensor) -> bool:
 
 def logits_of(answer: Any) -> Any:
     """Return what a model returns, or its attribute or entry ``logits``."""
-    return answer.get("logits", answer) if isinstance(answer, Mapping) else getattr(answer, "logits", answer)
+    return (
+        answer.get("logits", answer)
+        if isinstance(answer, Mapping)
+        else getattr(answer, "logits", answer)
+    )
 
 
 def is_dense(value: Any) -> bool:
@@ -217,10 +264,14 @@ def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
 
 
 def _kept(model: nn.Module) -> list[Tensor]:
-    """Return the tensors that modules keep as plain attributes, alone or in a list, tuple, deque or dictionary."""
+    """Return the tensors that modules keep as plain attributes, alone or in a list, tuple, deque or
+    dictionary.
+    """
     registered = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     values = [value for module in model.modules() for value in vars(module).values()]
-    values += [part for value in values if isinstance(value, list | tuple | deque) for part in value]
+    values += [
+        part for value in values if isinstance(value, list | tuple | deque) for part in value
+    ]
     values += [part for value in values if isinstance(value, dict) for part in value.values()]
     return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
 
@@ -242,8 +293,13 @@ def in_double(
 
 @contextmanager
 def _doubled(module: nn.Module) -> Iterator[Any]:
-    """Give a float64 copy of a module, with the tensors that it keeps as plain attributes, but without their graphs."""
-    kept = {id(t): t.detach().double() if t.is_floating_point() else t.detach().clone() for t in _kept(module)}
+    """Give a float64 copy of a module, with the tensors that it keeps as plain attributes, but
+    without their graphs.
+    """
+    kept = {
+        id(t): t.detach().double() if t.is_floating_point() else t.detach().clone()
+        for t in _kept(module)
+    }
     twin = None
     with suppress(Exception):  # external code may raise anything
         twin = copy.deepcopy(module, kept).double()
@@ -262,19 +318,26 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
 
 
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly."""
+    """Return the fraction of samples that `model`, in eval mode and left as it was, classifies
+    correctly.
+    """
     with untouched(model), torch.no_grad():
-        hits = torch.cat([logits_of(model(x.clone())).argmax(dim=-1) == labels for x, labels in batches])
+        hits = torch.cat(
+            [logits_of(model(x.clone())).argmax(dim=-1) == labels for x, labels in batches]
+        )
     return int(hits.sum()) / len(hits)
 
 
 @contextmanager
 def keeping_statistics(model: nn.Module) -> Iterator[None]:
-    """Leave the running statistics of BatchNorm layers alone in forward passes of `model` inside this context.
+    """Leave the running statistics of BatchNorm layers alone in forward passes of `model` inside
+    this context.
 
     Layers in training mode go on normalising by the statistics of the batch.
     """
-    recording: list[Any] = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
+    recording: list[Any] = [
+        m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)
+    ]
     for module in recording:
         module.track_running_stats = False
     try:
@@ -285,7 +348,9 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
 
 
 def equal(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have one shape, one type and the same values, NaN in the same places."""
+    """Return whether two tensors have one shape, one type and the same values, NaN in the same
+    places.
+    """
     if torch.equal(one, other):
         return True
     alike = (one.shape, one.dtype) == (other.shape, other.dtype) and one.is_floating_point()
@@ -296,22 +361,36 @@ def equal(one: Tensor, other: Tensor) -> bool:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluate `model` (eval mode) and leave it exactly as it was found.
 
-    Restores every module's attributes (its mode, hooks, parts, parameters, buffers, counters), the contents of its
-    buffers and small tensors, whether a forward pass changed, replaced or created them, and the random streams: the
-    global ones and its own.
+    Restores every module's attributes (its mode, hooks, parts, parameters, buffers, counters), the
+    contents of its buffers and small tensors, whether a forward pass changed, replaced or created
+    them, and the random streams: the global ones and its own.
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]
     kept = [(vars(module), dict(vars(module))) for module in modules]
-    kept += [(part, copy.copy(part)) for found, _ in kept for part in found.values() if type(part) in CONTAINERS]
-    small = [tensor for tensor in _kept(model) if tensor.numel() <= SMALL and tensor.grad_fn is None]
+    kept += [
+        (part, copy.copy(part))
+        for found, _ in kept
+        for part in found.values()
+        if type(part) in CONTAINERS
+    ]
+    small = [
+        tensor for tensor in _kept(model) if tensor.numel() <= SMALL and tensor.grad_fn is None
+    ]
     tensors = [tensor for tensor in (*model.buffers(), *small) if is_dense(tensor)]
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
-    own = {part for _, found in kept[: len(modules)] for part in found.values() if isinstance(part, torch.Generator)}
+    own = {
+        part
+        for _, found in kept[: len(modules)]
+        for part in found.values()
+        if isinstance(part, torch.Generator)
+    }
     streams = [(stream, stream.get_state()) for stream in own]
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it drops padded tokens, and only where nothing needs a gradient
+    torch.backends.mha.set_fastpath_enabled(
+        False
+    )  # it drops padded tokens, and only where nothing needs a gradient
     try:
         with torch.random.fork_rng(devices=devices):
             _evaluate(model)

@@ -1,12 +1,15 @@
-"""ViT-Mini: a small vision transformer, pre-LayerNorm, whose head reads the LayerNorm of the cls token.
+"""ViT-Mini: a small vision transformer, pre-LayerNorm, whose head reads the LayerNorm of the cls
+token.
 
-    tokens of 4 x 4 pixels, a cls token before them, learned positions; cls token and positions ~ N(0, 0.02^2)
-    h_{l+1} = u + W2 GELU(W1 LN(u)),    u = h_l + attention(LN(h_l)),    4 heads, hidden layer 4 d
+    tokens of 4 x 4 pixels, a cls token before them, learned positions; cls token and positions ~
+    N(0, 0.02^2) h_{l+1} = u + W2 GELU(W1 LN(u)),    u = h_l + attention(LN(h_l)),    4 heads,
+    hidden layer 4 d
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sides are not multiples of 4 are padded
-with zeros on the right and below [ours]. Attention is made of linear layers, so that every weight has a feedback
-partner. torch's `trunc_normal_` cuts at -2 and 2, not at two deviations: in effect the Gaussians are whole. Without
-blocks the head reads a cls token that has attended to nothing: a shallow network answers the same for every image.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sides are not multiples
+of 4 are padded with zeros on the right and below [ours]. Attention is made of linear layers, so
+that every weight has a feedback partner. torch's `trunc_normal_` cuts at -2 and 2, not at two
+deviations: in effect the Gaussians are whole. Without blocks the head reads a cls token that has
+attended to nothing: a shallow network answers the same for every image.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ class PatchEmbedding(nn.Module):
         self.project = nn.Conv2d(channels, width, PATCH, stride=PATCH)
         count = 1 + prod(ceil(side / PATCH) for side in sides)
         self.cls = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, width), std=POSITION_STD))
-        self.position = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, count, width), std=POSITION_STD))
+        self.position = nn.Parameter(
+            nn.init.trunc_normal_(torch.empty(1, count, width), std=POSITION_STD)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         patches = self.project(F.pad(x, self.padding)).flatten(2).transpose(1, 2)
@@ -42,7 +47,9 @@ class PatchEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, ``(B, T, d) -> (B, T, d)``; each head has ``max(1, d // 4)`` features."""
+    """Multi-head self-attention, ``(B, T, d) -> (B, T, d)``; each head has ``max(1, d // 4)``
+    features.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -64,7 +71,9 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width)
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         h = h + self.attention(self.attention_norm(h))
@@ -76,10 +85,16 @@ class ViTMini(Network):
 
     skip = "inside"
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4) -> None:
+    def __init__(
+        self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4
+    ) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         self.embed = PatchEmbedding(image_shape, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
-        parts = [("cls", Vector()), ("norm", nn.LayerNorm(width)), ("linear", nn.Linear(width, classes))]
+        parts = [
+            ("cls", Vector()),
+            ("norm", nn.LayerNorm(width)),
+            ("linear", nn.Linear(width, classes)),
+        ]
         self.head = nn.Sequential(OrderedDict(parts))

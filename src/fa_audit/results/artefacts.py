@@ -1,4 +1,5 @@
-"""Every figure and table of a configuration: what each reads, and all of them from tidy tables that are there.
+"""Every figure and table of a configuration: what each reads, and all of them from tidy tables that
+are there.
 
 The workflow asks the same functions, one job an artefact. Imports nothing that draws.
 """
@@ -21,14 +22,18 @@ if TYPE_CHECKING:
     from fa_audit.results.tidy import Tidy
 
 
-def artefact_entry(config: Mapping[str, Any], grid: Grid, section: str, name: str) -> dict[str, Any]:
+def artefact_entry(
+    config: Mapping[str, Any], grid: Grid, section: str, name: str
+) -> dict[str, Any]:
     """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in.
 
     Raises:
         AuditError: the configuration has no such figure or table.
     """
     if name not in config.get(section, {}):
-        raise unknown(section.removesuffix("s"), name, config.get(section, {}), where="the configuration")
+        raise unknown(
+            section.removesuffix("s"), name, config.get(section, {}), where="the configuration"
+        )
     entry = {"kind": name} | config[section][name] | {"thresholds": config.get("thresholds", {})}
     settings = grid.named(entry["settings"])
     members = [grid.settings[setting] for setting in settings]
@@ -39,12 +44,16 @@ def artefact_entry(config: Mapping[str, Any], grid: Grid, section: str, name: st
 
 
 def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> None:
-    """Find formulas in titles and labels that matplotlib cannot read; without dollar signs there are none.
+    """Find formulas in titles and labels that matplotlib cannot read; without dollar signs there
+    are none.
 
     Raises:
         AuditError: there is one; `line_of` finds its file and line.
     """
-    texts = {f"figures.{name}.title": figure["title"] for name, figure in config.get("figures", {}).items()}
+    texts = {
+        f"figures.{name}.title": figure["title"]
+        for name, figure in config.get("figures", {}).items()
+    }
     texts |= {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
     for place, text in texts.items():
         if "$" in text:
@@ -59,12 +68,18 @@ def tables_read(section: str, kind: str) -> tuple[str, ...]:
 
 
 def artefacts_from(
-    config: Mapping[str, Any], grid: Grid, folder: Path, output: Path, more: dict[str, Any] | None = None
+    config: Mapping[str, Any],
+    grid: Grid,
+    folder: Path,
+    output: Path,
+    more: dict[str, Any] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Make every figure and table of a configuration from tidy tables; yield its name, and why it is not made.
+    """Make every figure and table of a configuration from tidy tables; yield its name, and why it
+    is not made.
 
-    If some settings have no tables, the others are shown, and the title names what is absent. Files and functions are
-    those of the workflow; the files lie in ``OUTPUT/figures/`` and ``OUTPUT/tables/``.
+    If some settings have no tables, the others are shown, and the title names what is absent. Files
+    and functions are those of the workflow; the files lie in ``OUTPUT/figures/`` and
+    ``OUTPUT/tables/``.
 
     Args:
         folder: where the tables are.
@@ -93,10 +108,14 @@ def artefacts_from(
             yield f"{section}/{name}", ""
 
 
-Shown = tuple[str, str, str, str, "Tidy"]  # section, kind, title, name of the files without endings, tables
+Shown = tuple[
+    str, str, str, str, "Tidy"
+]  # section, kind, title, name of the files without endings, tables
 
 
-def boards(shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: dict[str, Any]) -> Iterator[Path]:
+def boards(
+    shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: dict[str, Any]
+) -> Iterator[Path]:
     """Make figures and tables of what is in memory; yield their files, ``OUTPUT/NAME.ENDING``.
 
     Args:
@@ -114,10 +133,15 @@ def boards(shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: d
 
 
 def of_audits(tidy: Tidy) -> Iterator[Shown]:
-    """Yield what is drawn of one's own audits: an overview and the layers of every setting, and all together."""
+    """Yield what is drawn of one's own audits: an overview and the layers of every setting, and all
+    together.
+    """
     for setting in tidy.settings:
         end = "" if len(tidy.settings) == 1 else f"_{slug(setting)}"
-        yield from (("figures", kind, setting, kind + end, tidy.of(setting)) for kind in ("audit_overview", "layers"))
+        yield from (
+            ("figures", kind, setting, kind + end, tidy.of(setting))
+            for kind in ("audit_overview", "layers")
+        )
     if tidy.has("own_frozen_acc"):
         yield "figures", "leaderboard", "Accuracy and own frozen blocks", "accuracy_frozen", tidy
     yield "tables", "audits", "Audits", "audits", tidy

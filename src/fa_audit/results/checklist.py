@@ -1,7 +1,8 @@
-"""The author's checklist of a report: credit, the paper's pitfalls, a reviewer's questions, and reproducibility.
+"""The author's checklist of a report: credit, the paper's pitfalls, a reviewer's questions, and
+reproducibility.
 
-Everything follows from the audits' JSON; a pitfall that the evidence does not rule out is not ruled out. Facts that
-only the author knows are fields to fill in. No torch.
+Everything follows from the audits' JSON; a pitfall that the evidence does not rule out is not ruled
+out. Facts that only the author knows are fields to fill in. No torch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from fa_audit.results.statistics import extent
 
 Audit = Mapping[str, Any]
 GIVEN = "credits from a function"  # begins the reason why their auxiliary nets are not known
-RESOLUTION = 1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
+RESOLUTION = (
+    1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
+)
 EXACT = 1e-6
 FIELDS = {  # what an author may be asked: name -> question
     "formula": "the formula of the local credit",
@@ -36,7 +39,10 @@ FIELDS = {  # what an author may be asked: name -> question
     "data": "where the data can be had, and their split",
     "licences": "licences of data, models and code",
 } | {question.name: question.ask for question in QUESTIONS}
-FIXED = {"adamw": "betas (0.9, 0.999), eps 1e-08", "sgd": "momentum 0.9"}  # those of training/optimiser.py
+FIXED = {
+    "adamw": "betas (0.9, 0.999), eps 1e-08",
+    "sgd": "momentum 0.9",
+}  # those of training/optimiser.py
 HYPERPARAMETERS = (
     "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "shallow", "random_targets",
     "clip", "normalise", "rms_floor", "frozen_embedding", "validation",
@@ -64,12 +70,16 @@ class Author:
             raise unknown("answer", strange[0], FIELDS, where="the author's answers")
 
     def says(self, field: str, otherwise: str | None = None) -> str:
-        """Return the author's answer to a question, else what is known without them, else the field to fill in."""
+        """Return the author's answer to a question, else what is known without them, else the field
+        to fill in.
+        """
         open_field = f"[to be stated by the author ({field}): {FIELDS[field]}]"
         return self.answers.get(field, open_field if otherwise is None else otherwise)
 
     def adds(self, field: str, known: str) -> str:
-        """Return the audit's own facts, which no answer replaces, and the author's answer after them."""
+        """Return the audit's own facts, which no answer replaces, and the author's answer after
+        them.
+        """
         return "; ".join([known, *([self.answers[field]] if field in self.answers else [])])
 
 
@@ -82,9 +92,15 @@ def kind_of(audit: Audit) -> str:
 
 
 def cosines(audit: Audit) -> tuple[list[float | None], list[float], float | None]:
-    """Return the cosine of every block, those that were measured, and their mean over the blocks l >= 1."""
+    """Return the cosine of every block, those that were measured, and their mean over the blocks l
+    >= 1.
+    """
     found = values_of(audit["credit"], "cosine")
-    return found, [one for one in found if one is not None], number(audit["deep"].get("cosine", {}).get("value"))
+    return (
+        found,
+        [one for one in found if one is not None],
+        number(audit["deep"].get("cosine", {}).get("value")),
+    )
 
 
 class Finding(NamedTuple):
@@ -95,11 +111,18 @@ class Finding(NamedTuple):
     values: tuple[float | None, ...] = ()
 
 
-def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mapping[bool, str]) -> str:
+def over_seeds(
+    group: SeedGroup, find: Callable[[Audit], Finding], words: Mapping[bool, str]
+) -> str:
     """Return what was found of every audit: equal texts once, with the range of their values."""
     found, said = [find(audit) for audit in group.audits], []
-    for finding, (whose, members) in group.alike([each._replace(values=()) for each in found]).items():
-        values = (extent(column, SHORT) or "n/a" for column in zip(*(found[member].values for member in members)))
+    for finding, (whose, members) in group.alike(
+        [each._replace(values=()) for each in found]
+    ).items():
+        values = (
+            extent(column, SHORT) or "n/a"
+            for column in zip(*(found[member].values for member in members))
+        )
         said.append(f"{whose}{words[finding.holds]}{finding.why.format(*values)}")
     return "; ".join(said)
 
@@ -126,14 +149,19 @@ def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
     source = f"({method.source}). " if method.source else ""
     normalised = spec["normalise"] and method.normalises
     learns = f" Blocks learn from r(a_l) = a_l / (rms(a_l) + {spec['rms_floor']:g})." * normalised
-    warm = " The training ended in the warm-up, so that the audited credits are DFA's, (p - y) B_l^T."
+    warm = (
+        " The training ended in the warm-up, so that the audited credits are DFA's, (p - y) B_l^T."
+    )
     says = f"{source}{SYMBOLS}.{learns}{warm * _ended_in_warm_up(group.audits[0])}"
     missing = f"{NOT_STATED} (assign equation and latex in its class and name it: --method, or give it as an answer)"
     text = author.says("formula", says if known else missing)
     yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
     when = "initialised after the weights from the stream of torch.manual_seed(seed)"
     seeds = f"{when}, seeds {', '.join(map(str, group.labels))}; saved with the checkpoint"
-    parts = [method.feedback or f"feedback {NOT_STATED}", method.drawn or f"distribution, scale and life {NOT_STATED}"]
+    parts = [
+        method.feedback or f"feedback {NOT_STATED}",
+        method.drawn or f"distribution, scale and life {NOT_STATED}",
+    ]
     kept = [] if method.drawn.startswith("none") else [seeds]
     yield Entry("Feedback", author.says("feedback", "; ".join([*parts, *kept])))
 
@@ -144,7 +172,10 @@ def _ended_in_warm_up(audit: Audit) -> bool:
     ends = (audit.get("stopped_after"), spec.get("snapshot"), spec["epochs"])
     last = next(epoch for epoch in ends if epoch is not None)
     progress = (last - 1) / max(1, spec["epochs"])  # where that epoch began
-    return spec["method"] == "credit_bridge" and progress < stated("credit_bridge").constants["warm_up"]
+    return (
+        spec["method"] == "credit_bridge"
+        and progress < stated("credit_bridge").constants["warm_up"]
+    )
 
 
 def _aggregation(audit: Audit) -> Finding:
@@ -167,11 +198,19 @@ def _norms(audit: Audit) -> Finding:
     """Find norms that vary from sample to sample, and those of states that obey the law of cosines."""
     intervals = [ends_of(audit["checks"][name]) for name in ("scale", "reference")]
     spread = any(None not in ends and ends[0] != ends[1] for ends in intervals)
-    factors = sorted(factor for state in audit["layers"][1:] if (factor := _off_cosines(audit["layers"][0], state)))
+    factors = sorted(
+        factor
+        for state in audit["layers"][1:]
+        if (factor := _off_cosines(audit["layers"][0], state))
+    )
     if not spread:
-        return Finding(False, "no interval over samples shows that norms were taken sample by sample")
+        return Finding(
+            False, "no interval over samples shows that norms were taken sample by sample"
+        )
     if not factors:
-        return Finding(False, "the states' displacements, against which norms could be checked, are not there")
+        return Finding(
+            False, "the states' displacements, against which norms could be checked, are not there"
+        )
     middle = factors[len(factors) // 2]
     text = (
         "norms vary from sample to sample (their intervals over samples have a width), and the states are displaced by"
@@ -181,9 +220,13 @@ def _norms(audit: Audit) -> Finding:
 
 
 def _off_cosines(first: Mapping[str, Any], state: Mapping[str, Any]) -> float | None:
-    """Return the factor between the measured displacement and that of the law of cosines, which holds for L2 norms."""
+    """Return the factor between the measured displacement and that of the law of cosines, which
+    holds for L2 norms.
+    """
     lengths = [number(first["hidden_norm"]), number(state["hidden_norm"])]
-    moved, angle = (number(state.get(name, {}).get("value")) for name in ("displacement", "cosine_to_embedding"))
+    moved, angle = (
+        number(state.get(name, {}).get("value")) for name in ("displacement", "cosine_to_embedding")
+    )
     if not all(lengths) or not moved or angle is None:
         return None
     ratio = lengths[1] / lengths[0]
@@ -195,12 +238,20 @@ def _clamp(audit: Audit) -> Finding:
     pairs = zip(values_of(audit["credit"], "cosine"), values_of(audit["credit"], "clamped_cosine"))
     gaps = [abs(free - clamped) for free, clamped in pairs if None not in (free, clamped)]
     if not gaps:
-        return Finding(False, "no block has both a cosine without epsilon and one with torch's clamp")
-    return Finding(True, "cosines are without epsilon; torch's clamped ones lie up to {} away from them", (max(gaps),))
+        return Finding(
+            False, "no block has both a cosine without epsilon and one with torch's clamp"
+        )
+    return Finding(
+        True,
+        "cosines are without epsilon; torch's clamped ones lie up to {} away from them",
+        (max(gaps),),
+    )
 
 
 def _underflow(audit: Audit) -> Finding:
-    errors, angles = (values_of(audit["layers"], name) for name in ("float32_error", "float32_cosine"))
+    errors, angles = (
+        values_of(audit["layers"], name) for name in ("float32_error", "float32_cosine")
+    )
     narrow = [text for text in audit.get("warnings", []) if "float16" in text]
     if narrow:
         return Finding(False, narrow[0].split(":")[0].replace("{", "{{").replace("}", "}}"))
@@ -208,25 +259,38 @@ def _underflow(audit: Audit) -> Finding:
         return Finding(False, "a state, gradient or logit is NaN or infinite")
     if None in errors:
         worst = max((error for error in errors if error is not None), default=None)
-        text = "gradients were not compared with float64 at every state; the worst other error is {}"
+        text = (
+            "gradients were not compared with float64 at every state; the worst other error is {}"
+        )
         return Finding(False, text, (worst,))
     text = (
         "at the worst state gradients are {} of their length away from those in float64 (median), and their cosines"
         " with them {} (1st percentile); smallest median ||g_l|| {}"
     )
     least = min((angle for angle in angles if angle is not None), default=None)
-    smallest = min(filter(None, (number(state["grad_norm"]) for state in audit["layers"])), default=None)
+    smallest = min(
+        filter(None, (number(state["grad_norm"]) for state in audit["layers"])), default=None
+    )
     return Finding(max(errors) <= RESOLUTION, text, (max(errors), least, smallest))
 
 
 def _training_feedback(audit: Audit) -> Finding:
     if kind_of(audit) == "given" and not audit["deep"].get("fresh_b_null", {}).get("interval"):
-        return Finding(False, "the credits are given by a function, and draw= was not, which draws fresh feedback")
+        return Finding(
+            False,
+            "the credits are given by a function, and draw= was not, which draws fresh feedback",
+        )
     if "spec" in audit and _ended_in_warm_up(audit):
         text = "the training ended in the warm-up, whose feedback, DFA's, was not drawn again to compare"
         return Finding(False, text)
-    if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).random_feedback:
-        return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
+    if (
+        "spec" in audit
+        and audit["spec"]["method"] in METHODS
+        and not stated(audit["spec"]["method"]).random_feedback
+    ):
+        return Finding(
+            True, "the method has no fixed random feedback that could be confused with another draw"
+        )
     found = []
     for layer, (block, cosine) in enumerate(zip(audit["credit"], cosines(audit)[0])):
         low, high = ends_of(block["fresh_b_cosine"])
@@ -236,7 +300,10 @@ def _training_feedback(audit: Audit) -> Finding:
         return Finding(False, "cosines were not compared with those of fresh feedback")
     beyond, layer, *values = max(found)
     if beyond <= 0:
-        return Finding(False, "in every block the cosine lies where those of fresh feedback lie, indistinguishable")
+        return Finding(
+            False,
+            "in every block the cosine lies where those of fresh feedback lie, indistinguishable",
+        )
     text = f"in block {layer} the cosine {{}} lies outside the 95 % interval of fresh draws, from {{}} up to {{}}"
     return Finding(True, text, tuple(values))
 
@@ -255,17 +322,23 @@ def _first_block(audit: Audit) -> Finding:
     (first, *_), _, deep = cosines(audit)
     if deep is None:
         return Finding(False, "there is no deep cosine without block 0")
-    return Finding(True, "the headline is the deep cosine, {}, without block 0, whose own is {}", (deep, first))
+    return Finding(
+        True, "the headline is the deep cosine, {}, without block 0, whose own is {}", (deep, first)
+    )
 
 
 def _fallback(audit: Audit) -> Finding:
     if audit.get("spec", {}).get("method") == "bp":
-        return Finding(True, "backpropagation's credits are the gradient at the block's output by definition")
+        return Finding(
+            True, "backpropagation's credits are the gradient at the block's output by definition"
+        )
     _, known, _ = cosines(audit)
     if not known:
         return Finding(True, "cosines that were not measured are absent, with a reason")
     if min(known) >= 1 - EXACT:
-        return Finding(False, "every block's cosine is 1, as if the gradient had been compared with itself")
+        return Finding(
+            False, "every block's cosine is 1, as if the gradient had been compared with itself"
+        )
     net = any(value is not None for value in values_of(audit["credit"], "bridge_residual"))
     measured = "; its auxiliary net was there to be measured" * net
     text = f"cosines are not those of the gradient with itself (smallest {{}}){measured}; absent ones have a reason"
@@ -295,11 +368,14 @@ def pitfalls(group: SeedGroup) -> Iterator[Entry]:
         yield Entry(term, f"{over_seeds(group, find, RULED_OUT)}.", ticked=ticked)
 
 
-# --- a reviewer's questions ------------------------------------------------------------------------------------------
+# --- a reviewer's questions
+# ------------------------------------------------------------------------------------------
 
 
 def questions(group: SeedGroup | None, author: Author) -> Iterator[Entry]:
-    """Yield the questions of a reviewer with what the audits know; the author is asked for the rest."""
+    """Yield the questions of a reviewer with what the audits know; the author is asked for the
+    rest.
+    """
     known = _known(group) if group else {}
     for place, question in enumerate(QUESTIONS, 1):
         found = known.get(question.name)
@@ -308,7 +384,9 @@ def questions(group: SeedGroup | None, author: Author) -> Iterator[Entry]:
 
 
 def _known(group: SeedGroup) -> dict[str, str]:
-    """Return what the audits know of every question: the numbers of sentences, and how they were measured."""
+    """Return what the audits know of every question: the numbers of sentences, and how they were
+    measured.
+    """
     ruled = rulings([facts_of(audit) for audit in group.audits], group.unit)
     told = {name: rule.may or f"{capital(rule.reason)}." for name, rule in ruled.items()}
     own = by_seed(group, lambda audit: f"Baseline: {audit['baselines']['own_name']}.")
@@ -327,7 +405,11 @@ def _known(group: SeedGroup) -> dict[str, str]:
 
 def _gradient(audit: Audit) -> Finding:
     states = ", ".join(map(str, audit.get("untrue", ())))
-    untrue = f"; at state {states} the backward pass is not the derivative of the forward pass" if states else ""
+    untrue = (
+        f"; at state {states} the backward pass is not the derivative of the forward pass"
+        if states
+        else ""
+    )
     text = (
         f"It is of the mean loss of N = {audit['samples']} samples, N times smaller than of one sample's own; B ||h_L||"
         f" ||g_L|| is {{}} (saturated below {audit['thresholds']['saturation']:g}); {audit['batches']} batches{untrue}."
@@ -376,16 +458,24 @@ def reproducibility(group: SeedGroup, author: Author) -> Iterator[Entry]:
     yield _answer("Experimental setting: are all details of training and test given?", spec or "hyperparameters" in
                   author.answers, author.adds("hyperparameters", by_seed(group, _hyperparameters)) if spec
                   else author.says("hyperparameters"))  # fmt: skip
-    evaluated = [check for a in group.audits for check in a["checks"].values() if check["fires"] is not None]
+    evaluated = [
+        check for a in group.audits for check in a["checks"].values() if check["fires"] is not None
+    ]
     count = sum(check.get("interval") is not None for check in evaluated)
     yield _answer("Error bars: is statistical significance reported?", len(group.labels) > 1,
                   f"{count} of {len(evaluated)} evaluated checks have a 95 % interval over samples, batches or test"
                   " images; over seeds see question 7")  # fmt: skip
-    yield _answer("Compute resources: are all given?", "compute" in author.answers, author.says("compute"))
+    yield _answer(
+        "Compute resources: are all given?", "compute" in author.answers, author.says("compute")
+    )
     yield _answer("Is the code available?", "code" in author.answers, author.says("code"))
     data = spec and LICENCES.get(spec["dataset"])
     known = f"{spec['dataset']}: {_split(group.audits[0])}" if spec and data else None
-    yield _answer("Are the data available?", bool(known) or "data" in author.answers, author.says("data", known))
+    yield _answer(
+        "Are the data available?",
+        bool(known) or "data" in author.answers,
+        author.says("data", known),
+    )
     licences = f"{data}; fa-audit: MIT" if data else None
     yield _answer("Are licences of the assets given?", bool(licences) or "licences" in author.answers,
                   author.says("licences", licences))  # fmt: skip
@@ -401,8 +491,14 @@ def _hyperparameters(audit: Audit) -> str:
     spec = DEPARTURES | audit["spec"]
     unused = ("normalise", "rms_floor") if not stated(spec["method"]).normalises else ()
     values = {
-        **{f"{spec['architecture']}.{name}": value for name, value in sorted(spec["architecture_options"].items())},
-        **{f"{spec['method']}.{name}": value for name, value in stated(spec["method"]).constants.items()},
+        **{
+            f"{spec['architecture']}.{name}": value
+            for name, value in sorted(spec["architecture_options"].items())
+        },
+        **{
+            f"{spec['method']}.{name}": value
+            for name, value in stated(spec["method"]).constants.items()
+        },
         **{name: spec[name] for name in HYPERPARAMETERS if name not in unused},
         "optimiser": f"{spec['optimiser']} ({FIXED[spec['optimiser']]})",
     }
@@ -412,11 +508,21 @@ def _hyperparameters(audit: Audit) -> str:
 
 
 def measured_after(audit: Audit) -> str:
-    """Return after which epoch a trained run's accuracy was measured: not every run reaches the last one."""
-    epochs, stopped, snapshot = audit["spec"]["epochs"], audit.get("stopped_after"), audit["spec"].get("snapshot")
+    """Return after which epoch a trained run's accuracy was measured: not every run reaches the
+    last one.
+    """
+    epochs, stopped, snapshot = (
+        audit["spec"]["epochs"],
+        audit.get("stopped_after"),
+        audit["spec"].get("snapshot"),
+    )
     if stopped is not None:
         return f"after epoch {stopped} of {epochs}, where the monitor stopped the training"
-    return "after the last epoch" if snapshot is None else f"after epoch {snapshot} of {epochs}, a snapshot"
+    return (
+        "after the last epoch"
+        if snapshot is None
+        else f"after epoch {snapshot} of {epochs}, a snapshot"
+    )
 
 
 def _split(audit: Audit) -> str:

@@ -27,9 +27,11 @@ Key = tuple[str, str]  # setting and run
 
 
 def signatures(tidy: Tidy) -> pd.DataFrame:
-    """Return the means over the seeds of what runs are compared by, a row per (setting, run); NaN without a value.
+    """Return the means over the seeds of what runs are compared by, a row per (setting, run); NaN
+    without a value.
 
-    Gradients are multiplied by the size of their batch, so that audits on batches of different sizes compare.
+    Gradients are multiplied by the size of their batch, so that audits on batches of different
+    sizes compare.
 
     Args:
         tidy: tables `with_margins`.
@@ -44,19 +46,25 @@ def signatures(tidy: Tidy) -> pd.DataFrame:
 
 
 def differences(values: pd.DataFrame, own: Key) -> pd.DataFrame:
-    """Return how many units every run differs from one's own in each quantity; NaN where one of them has none."""
+    """Return how many units every run differs from one's own in each quantity; NaN where one of
+    them has none.
+    """
     return (values - values.loc[own]).abs() / [UNITS[name][0] for name in values]
 
 
 def distances(units: pd.DataFrame) -> pd.Series:
-    """Return the root mean square of the differences over the quantities that both runs have; NaN without any."""
+    """Return the root mean square of the differences over the quantities that both runs have; NaN
+    without any.
+    """
     return np.sqrt((units**2).mean(axis=1))
 
 
 def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
-    """Return the place of a user's run, if anything is comparable, and what is nearest to it, for a terminal.
+    """Return the place of a user's run, if anything is comparable, and what is nearest to it, for a
+    terminal.
 
-    Other runs are those of its network and budget; without any, all of them, by what compares across networks.
+    Other runs are those of its network and budget; without any, all of them, by what compares
+    across networks.
 
     Args:
         tidy: measured runs and one's own.
@@ -87,7 +95,9 @@ def _place(tidy: Tidy, own: Key, same: Sequence[Key]) -> Iterator[str]:
 
 def _rows(tidy: Tidy, keys: Sequence[Key]) -> list[str]:
     """Return lines of the leaderboard, its headings first."""
-    return to_text(leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=keys)).splitlines()
+    return to_text(
+        leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=keys)
+    ).splitlines()
 
 
 def _range(tidy: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Key]) -> Iterator[str]:
@@ -105,7 +115,9 @@ def _range(tidy: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Key]) 
             yield f"  {name:<22}{here:>+10.3g}  {others.min():+.3g} to {others.max():+.3g}"
 
 
-def _nearest(ranked: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Key]) -> Iterator[str]:
+def _nearest(
+    ranked: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Key]
+) -> Iterator[str]:
     units = differences(values, own).loc[list(measured)]
     far = distances(units).dropna()
     if far.empty:

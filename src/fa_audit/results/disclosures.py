@@ -1,7 +1,7 @@
 """Disclosures: what a reader must know before believing an audit, from its JSON alone. No torch.
 
-A function of an audit returns one text about it, empty where nothing is to be disclosed. docs/protocol.md has the
-pitfalls of every check.
+A function of an audit returns one text about it, empty where nothing is to be disclosed.
+docs/protocol.md has the pitfalls of every check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
     found = (
         ("Warnings", by_seed(group, lambda audit: " ".join(audit.get("warnings", [])))),
         ("Baselines over seeds", _baselines_apart(group)),
-        ("Budget", by_seed(group, lambda audit: STOPPED.format(n) if (n := audit.get("stopped_after")) else "")),
+        (
+            "Budget",
+            by_seed(
+                group, lambda audit: STOPPED.format(n) if (n := audit.get("stopped_after")) else ""
+            ),
+        ),
         ("Perturbation correlation", by_seed(group, _correlation)),
         ("Over training", by_seed(group, _over_training)),
         ("Missing values", _missing(group)),
@@ -50,14 +55,18 @@ def ends_of(quantity: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def by_seed(group: SeedGroup, say: Callable[[Audit], str]) -> str:
-    """Join what `say` returns for each audit: equal texts once, with their seeds where not all have them."""
+    """Join what `say` returns for each audit: equal texts once, with their seeds where not all have
+    them.
+    """
     told = group.alike([say(audit) for audit in group.audits])
     return "; ".join(f"{whose}{text}" for text, (whose, _) in told.items() if text)
 
 
 def _baselines_apart(group: SeedGroup) -> str:
     """Warn of frozen baselines of one network that differ by more than chance or seeds explain."""
-    known = [accuracy for audit in group.audits if (accuracy := audit["baselines"]["own"]) is not None]
+    known = [
+        accuracy for audit in group.audits if (accuracy := audit["baselines"]["own"]) is not None
+    ]
     apart = max(known, default=0) - min(known, default=0)
     if apart <= APART:
         return ""
@@ -69,8 +78,16 @@ def _baselines_apart(group: SeedGroup) -> str:
 
 def _correlation(audit: Audit) -> str:
     blocks = audit["credit"]
-    chance = [str(index) for index, block in enumerate(blocks) if _inside(block["rho"], block["rho_random"])]
-    where = f"at chance (where random credits lie) in blocks {', '.join(chance)}" if chance else "in no block at chance"
+    chance = [
+        str(index)
+        for index, block in enumerate(blocks)
+        if _inside(block["rho"], block["rho_random"])
+    ]
+    where = (
+        f"at chance (where random credits lie) in blocks {', '.join(chance)}"
+        if chance
+        else "in no block at chance"
+    )
     ceiling = extent(values_of(blocks, "rho_bp"), SHORT) or "n/a"
     return f"{where}; ceiling, that of the true gradient: {ceiling}" if blocks else ""
 
@@ -86,7 +103,10 @@ def _over_training(audit: Audit) -> str:
     if not flags:
         return "not followed: no trajectory"
     first = {"D1": flags.get("first_scale_flag"), "D2": flags.get("first_reference_flag")}
-    told = {name: "never fired" if n is None else f"fired first at epoch {n}" for name, n in first.items()}
+    told = {
+        name: "never fired" if n is None else f"fired first at epoch {n}"
+        for name, n in first.items()
+    }
     return ", ".join(f"{name} {text}" for name, text in told.items())
 
 
@@ -109,19 +129,38 @@ def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
     yield from ((f"check {kind.label}", audit["checks"][name]) for name, kind in CHECKS.items())
     for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
-        yield from ((name.replace("_", " "), place[name]) for place in places for name in names if name in place)
-    yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])
+        yield from (
+            (name.replace("_", " "), place[name])
+            for place in places
+            for name in names
+            if name in place
+        )
+    yield from (
+        (f"deep {name.replace('_', ' ')}", audit["deep"][name])
+        for name in DEEP
+        if name in audit["deep"]
+    )
     yield from (("feature drift of parameters", entry) for entry in audit["feature_drift"].values())
 
 
 def _limits(audit: Audit) -> str:
     limits, usual = audit["thresholds"], DiagnosticThresholds().limits
-    changed = [f"{name} {limits[name]:g} (default {value:g})" for name, value in usual.items() if limits[name] != value]
+    changed = [
+        f"{name} {limits[name]:g} (default {value:g})"
+        for name, value in usual.items()
+        if limits[name] != value
+    ]
     return f"not the defaults: {', '.join(changed)}" if changed else "the defaults"
 
 
 def _code(audit: Audit) -> str:
-    commits = [place["commit"] for place in (audit, audit.get("provenance", {})) if "commit" in place]
+    commits = [
+        place["commit"] for place in (audit, audit.get("provenance", {})) if "commit" in place
+    ]
     if not commits or "unknown" in commits:
         return "its commit is not known"
-    return "there were uncommitted changes" if any(commit.endswith("-dirty") for commit in commits) else ""
+    return (
+        "there were uncommitted changes"
+        if any(commit.endswith("-dirty") for commit in commits)
+        else ""
+    )

@@ -26,9 +26,11 @@ class Judgement:
     Attributes:
         verdict: agrees, differs or not run.
         rule: the rule with its numbers, and the answer.
-        reproduced: the mean over seeds, the verdict of the seeds, or the runs in the measured order.
+        reproduced: the mean over seeds, the verdict of the seeds, or the runs in the measured
+            order.
         summary: of a mean.
-        distance: of a mean from the published value, in units of what the rule allows; it agrees within -1 to 1.
+        distance: of a mean from the published value, in units of what the rule allows; it agrees
+            within -1 to 1.
         remark: why there is no number.
     """
 
@@ -61,14 +63,21 @@ def judge(entry: Entry, measured: Measured) -> Judgement:
 
 
 def combined(entry: Entry, measured: Measured) -> Measured:
-    """Return the numbers of an entry's runs, less those of another run or divided by them, seed by seed."""
+    """Return the numbers of an entry's runs, less those of another run or divided by them, seed by
+    seed.
+    """
     common = set.intersection(*map(set, measured.values()))
-    aligned = {run: {seed: seeds[seed] for seed in seeds if seed in common} for run, seeds in measured.items()}
+    aligned = {
+        run: {seed: seeds[seed] for seed in seeds if seed in common}
+        for run, seeds in measured.items()
+    }
     if not entry.other:
         return aligned
     (run,), (word, other) = entry.runs, entry.other
     combine = _less if word == "minus" else _ratio
-    return {run: {seed: combine(value, aligned[other][seed]) for seed, value in aligned[run].items()}}
+    return {
+        run: {seed: combine(value, aligned[other][seed]) for seed, value in aligned[run].items()}
+    }
 
 
 def _less(one: float, other: float) -> float:
@@ -80,7 +89,9 @@ def _ratio(one: float, other: float) -> float:
 
 
 def _value_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgement:
-    """Compare the mean with the published one, by the pooled deviation if both are means over seeds."""
+    """Compare the mean with the published one, by the pooled deviation if both are means over
+    seeds.
+    """
     (values,) = numbers.values()
     own = summarise(values)
     allowed = entry.tolerance
@@ -107,7 +118,13 @@ def _magnitude_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgeme
     interval = log.interval and tuple(sorted(entry.value * math.exp(end) for end in log.interval))
     agrees = at_most(abs(log.mean), math.log(FACTOR))
     summary = Summary(own.n, mean, own.deviation, interval)
-    return Judgement(VERDICT[agrees], f"{rule}: {math.exp(log.mean):.3g}", mean, summary, log.mean / math.log(FACTOR))
+    return Judgement(
+        VERDICT[agrees],
+        f"{rule}: {math.exp(log.mean):.3g}",
+        mean,
+        summary,
+        log.mean / math.log(FACTOR),
+    )
 
 
 def _bound_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgement:
@@ -133,7 +150,9 @@ def _verdict_rule(entry: Entry, numbers: Mapping[str, list[Any]]) -> Judgement:
     counts = Counter(found).most_common()
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts)
     answer = counts[0][0] if len(counts) == 1 else shares
-    return Judgement(VERDICT[answer == plain(entry.value)], f"every seed {plain(entry.value)}: {shares}", answer)
+    return Judgement(
+        VERDICT[answer == plain(entry.value)], f"every seed {plain(entry.value)}: {shares}", answer
+    )
 
 
 def _above(one: float, other: float) -> bool:

@@ -1,4 +1,6 @@
-"""Every kind of figure and table, for the checks of a configuration and for the report. Imports no torch."""
+"""Every kind of figure and table, for the checks of a configuration and for the report. Imports no
+torch.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,8 @@ KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 
 
 def caption(kind: str, folder: Path) -> str:
-    """Return the caption of a kind in the report: its file in `folder`, or the docstring of a user-defined kind.
+    """Return the caption of a kind in the report: its file in `folder`, or the docstring of a
+    user-defined kind.
 
     Raises:
         AuditError: it has neither.
@@ -22,4 +25,6 @@ def caption(kind: str, folder: Path) -> str:
         return path.read_text(encoding="utf-8")
     if ":" in kind and (found := documentation("kind", {}, kind)):
         return found
-    raise AuditError(f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring).")
+    raise AuditError(
+        f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring)."
+    )

@@ -1,6 +1,7 @@
 """The tidy tables of a folder such as ``reference/measured``.
 
-A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``, in an installed package compressed, as ``.csv.xz``.
+A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``, in an installed package compressed,
+as ``.csv.xz``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ def measured_folder(folder: str | Path | None) -> Path:
 
 def settings_in(folder: Path) -> list[str]:
     """Return the settings that have a table of runs, sorted."""
-    return sorted({path.parent.name for pattern in ("*/runs.csv", "*/runs.csv.xz") for path in folder.glob(pattern)})
+    return sorted(
+        {
+            path.parent.name
+            for pattern in ("*/runs.csv", "*/runs.csv.xz")
+            for path in folder.glob(pattern)
+        }
+    )
 
 
 def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEASURED) -> list[Path]:
@@ -47,14 +54,20 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
         AuditError: another one is missing, or the table of runs lacks columns.
     """
     plain = [folder / setting / f"{name}.csv" for setting in settings for name in names]
-    paths = [packed if (packed := path.with_suffix(".csv.xz")).is_file() else path for path in plain]
+    paths = [
+        packed if (packed := path.with_suffix(".csv.xz")).is_file() else path for path in plain
+    ]
     for path in paths:
         if not path.is_file() and path.stem != "trajectories":
             known = listed(settings_in(folder)) or "none"
-            raise AuditError(f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}.")
+            raise AuditError(
+                f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}."
+            )
         found = set(read_table(path)) if table_name(path) == "runs" else set(NEEDED)
         if missing := [name for name in NEEDED if name not in found]:
-            raise AuditError(f"{path}: missing the columns {listed(missing)}; expected a table of the workflow.")
+            raise AuditError(
+                f"{path}: missing the columns {listed(missing)}; expected a table of the workflow."
+            )
     return [path for path in paths if path.is_file()]
 
 

@@ -1,4 +1,6 @@
-"""Our runs, found by what they are: a run counts as a published one whose specification and limits are the same."""
+"""Our runs, found by what they are: a run counts as a published one whose specification and limits
+are the same.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,45 @@ import pandas as pd
 from fa_audit.core.rules import THREE, fires_of, is_finite
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import BATCH, NEVER, PAPER_LIMITS, QUANTITIES, Entry, Quantity, identity, plain
+from fa_audit.experiments.published import (
+    BATCH,
+    NEVER,
+    PAPER_LIMITS,
+    QUANTITIES,
+    Entry,
+    Quantity,
+    identity,
+    plain,
+)
 from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
 Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
 ABSENT = "none"  # in the place of an answer
-PLACES = (("runs", ()), ("layers", ("layer",)), ("trajectories", ("epoch",)), ("trajectories", ("epoch", "layer")))
+PLACES = (
+    ("runs", ()),
+    ("layers", ("layer",)),
+    ("trajectories", ("epoch",)),
+    ("trajectories", ("epoch", "layer")),
+)
 
 
 def _first_below(tidy: Tidy) -> list[Any]:
-    """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the paper's floor.
+    """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
+    paper's floor.
 
     None where it never is, and `ABSENT` where the training was not followed.
     """
-    rows = tidy.trajectories.reindex(columns=[*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"])
-    rows = rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1).set_index(list(KEY))  # last states
-    norms = rows["grad_norm_1024"].astype(float).fillna(rows["grad_norm"].astype(float) * BATCH / 1024)
+    rows = tidy.trajectories.reindex(
+        columns=[*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
+    )
+    rows = (
+        rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1).set_index(list(KEY))
+    )  # last states
+    norms = (
+        rows["grad_norm_1024"].astype(float).fillna(rows["grad_norm"].astype(float) * BATCH / 1024)
+    )
     first = rows["epoch"][norms < PAPER_LIMITS["reference"]].groupby(list(KEY)).min().to_dict()
     followed = set(norms.dropna().index)
     keys = tidy.runs[list(KEY)].itertuples(index=False, name=None)
@@ -75,14 +98,21 @@ class OurRuns:
         return same
 
     def seeds(self, spec: Spec, setting: str = "") -> dict[int, RunKey]:
-        """Return by seed the runs of a specification; where several settings have it, preferably this one's."""
+        """Return by seed the runs of a specification; where several settings have it, preferably
+        this one's.
+        """
         keys = sorted(self._same[identity(spec)], key=lambda key: key.setting == setting)
         return {key.seed: key for key in keys}
 
     def values(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
-        """Return what the tables have of an entry's quantity for runs of these specifications, by run and seed."""
+        """Return what the tables have of an entry's quantity for runs of these specifications, by
+        run and seed.
+        """
         found = {run: self.seeds(spec, entry.setting) for run, spec in specs.items()}
-        return {run: {seed: self._value(entry, key) for seed, key in keys.items()} for run, keys in found.items()}
+        return {
+            run: {seed: self._value(entry, key) for seed, key in keys.items()}
+            for run, keys in found.items()
+        }
 
     def fails(self, spec: Spec) -> bool:
         """Return whether the three-check verdict on the runs of a specification is FAIL."""
@@ -90,9 +120,11 @@ class OurRuns:
         return any(THREE.decides(fires_of(row, THREE.checks), is_finite(row)) for row in rows)
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
-        """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.
+        """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag
+        ever fires.
 
-        A quantity not measured on the samples of the source is that of 128, a gradient scaled to its mean loss.
+        A quantity not measured on the samples of the source is that of 128, a gradient scaled to
+        its mean loss.
         """
         place, usual = entry.place, QUANTITIES[entry.quantity]
         cell = self._cell(entry, key, place)
@@ -112,18 +144,27 @@ class OurRuns:
     def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
         if place.column in DERIVED:
             return self._derived(place.column)[key]
-        last = 0 if self.specs[key]["shallow"] else self.specs[key]["architecture_options"].get("depth")
+        last = (
+            0
+            if self.specs[key]["shallow"]
+            else self.specs[key]["architecture_options"].get("depth")
+        )
         at = {"epoch": entry.epoch, "layer": last if entry.layer is None else entry.layer}
         rows = self._tables[place.table, place.places]
         return rows.get((key, tuple(at[name] for name in place.places)), {}).get(place.column)
 
     @cached_property
     def _tables(self) -> dict[tuple[str, tuple[str, ...]], dict[Any, dict[str, Any]]]:
-        """Return the rows of tables by run and place; any one of an epoch's states where a row is an epoch."""
+        """Return the rows of tables by run and place; any one of an epoch's states where a row is
+        an epoch.
+        """
         found: dict[tuple[str, tuple[str, ...]], dict[Any, dict[str, Any]]] = {}
         for name, places in PLACES:
             rows = getattr(self.tidy, name).to_dict("records")
-            keys = ((RunKey(*(row[name] for name in KEY)), tuple(row[name] for name in places)) for row in rows)
+            keys = (
+                (RunKey(*(row[name] for name in KEY)), tuple(row[name] for name in places))
+                for row in rows
+            )
             found[name, places] = dict(zip(keys, rows))
         return found
 

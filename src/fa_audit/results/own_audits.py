@@ -1,4 +1,6 @@
-"""User audits beside measured runs: read from their files, and put into the network that they belong to."""
+"""User audits beside measured runs: read from their files, and put into the network that they
+belong to.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from fa_audit.results.seed_group import SeedGroup, read_seed_group
 from fa_audit.results.tidy import Tidy, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
-NETWORK = ("dataset", "architecture", "width", "depth", "epochs")  # what runs of one network and budget share
+NETWORK = (
+    "dataset",
+    "architecture",
+    "width",
+    "depth",
+    "epochs",
+)  # what runs of one network and budget share
 ABSENT = ("stopped_after", "digest", "seconds", "device", "commit")
 
 
@@ -28,68 +36,95 @@ def read_own(paths: Sequence[str | Path]) -> list[SeedGroup]:
     """Read audits, those of one network over its seeds together, in the order in which they come.
 
     Raises:
-        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from others of its model.
+        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from
+            others of its model.
     """
     groups: dict[str, list[str | Path]] = defaultdict(list)
     for path in paths:
         audit = read_audit(path)
-        groups[json.dumps(audit["spec"] | {"seed": 0}) if "spec" in audit else audit["method"]].append(path)
+        groups[
+            json.dumps(audit["spec"] | {"seed": 0}) if "spec" in audit else audit["method"]
+        ].append(path)
     return [read_seed_group(group) for group in groups.values()]
 
 
 def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tuple[str, str]]]:
-    """Return measured runs and one's own in the same tables, and the setting and run by which each group is found.
+    """Return measured runs and one's own in the same tables, and the setting and run by which each
+    group is found.
 
-    A run of the same network, data and budget as a measured setting belongs there; of several, to the one with most
-    runs. Others get a setting of their own, named by their network, and audits without a specification `OTHERS`.
+    A run of the same network, data and budget as a measured setting belongs there; of several, to
+    the one with most runs. Others get a setting of their own, named by their network, and audits
+    without a specification `OTHERS`.
     """
     named = _named(groups, lambda audit: _setting(audit, measured), " (yours)", " (yours, {})")
     return together(measured, _tables(named)[0]) if named else measured, list(named)
 
 
 def alone(groups: Iterable[SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
-    """Return the user's audits as tables, with the trajectories beside their files, and by their keys.
+    """Return the user's audits as tables, with the trajectories beside their files, and by their
+    keys.
 
-    Settings and runs have their own names, or else those of their network and method; groups that would share both
-    are numbered.
+    Settings and runs have their own names, or else those of their network and method; groups that
+    would share both are numbered.
 
     Raises:
         AuditError: a trajectory is not one, or of another run.
     """
-    return _tables(_named(groups, lambda audit: audit.get("setting") or _network_name(audit), "", ", {}"))
+    return _tables(
+        _named(groups, lambda audit: audit.get("setting") or _network_name(audit), "", ", {}")
+    )
 
 
 def _named(
-    groups: Iterable[SeedGroup], setting_of: Callable[[Mapping[str, Any]], str], first: str, later: str
+    groups: Iterable[SeedGroup],
+    setting_of: Callable[[Mapping[str, Any]], str],
+    first: str,
+    later: str,
 ) -> dict[tuple[str, str], SeedGroup]:
-    """Return the groups by setting and run; `first` ends the run's name, and `later` those of others of that name."""
+    """Return the groups by setting and run; `first` ends the run's name, and `later` those of
+    others of that name.
+    """
     named: dict[tuple[str, str], SeedGroup] = {}
     for group in groups:
         setting, run = setting_of(group.audits[0]), _run(group.audits[0])
         ends = chain([first], map(later.format, count(2)))
-        named[next((setting, run + end) for end in ends if (setting, run + end) not in named)] = group
+        named[next((setting, run + end) for end in ends if (setting, run + end) not in named)] = (
+            group
+        )
     return named
 
 
-def _tables(named: Mapping[tuple[str, str], SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
+def _tables(
+    named: Mapping[tuple[str, str], SeedGroup],
+) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
     by_key: dict[RunKey, dict[str, Any]] = {}
     histories = []
     for (setting, run), group in named.items():
-        for label, path, audit in zip(group.labels, map(Path.absolute, map(Path, group.paths)), group.audits):
+        for label, path, audit in zip(
+            group.labels, map(Path.absolute, map(Path, group.paths)), group.audits
+        ):
             row = _complete(audit, setting, run, label)
             key = RunKey(setting, run, row["seed"])
             by_key[key] = row
             history = path.parents[min(3, len(path.parents) - 1)] / "trajectories" / f"{key}.csv"
-            of_this_run = path.as_posix().endswith(f"audits/{key}.json")  # RESULTS/audits/SETTING/RUN/seedSEED.json
+            of_this_run = path.as_posix().endswith(
+                f"audits/{key}.json"
+            )  # RESULTS/audits/SETTING/RUN/seedSEED.json
             histories += [history] if of_this_run and history.is_file() else []
     tidy = tidy_of(list(by_key.values()), histories)
-    return replace(tidy, **{name: _reread(getattr(tidy, name)) for name in ("runs", "layers", "work")}), by_key
+    return replace(
+        tidy, **{name: _reread(getattr(tidy, name)) for name in ("runs", "layers", "work")}
+    ), by_key
 
 
 def _reread(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table as it is read from its file, numbers for texts, but with its names: a method may be called NA."""
+    """Return a table as it is read from its file, numbers for texts, but with its names: a method
+    may be called NA.
+    """
     found = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    return found.assign(**{name: table[name] for name in ("setting", "run", "method") if name in table})
+    return found.assign(
+        **{name: table[name] for name in ("setting", "run", "method") if name in table}
+    )
 
 
 def together(one: Tidy, other: Tidy) -> Tidy:
@@ -100,7 +135,9 @@ def together(one: Tidy, other: Tidy) -> Tidy:
 
 
 def _run(audit: Mapping[str, Any]) -> str:
-    """Return the name of a run: its own, or what its specification says, or what its author called it."""
+    """Return the name of a run: its own, or what its specification says, or what its author called
+    it.
+    """
     if audit.get("run") or "spec" not in audit:
         return audit.get("run") or audit.get("model") or audit["method"]
     spec = RunSpec.from_dict(audit["spec"])
@@ -129,7 +166,9 @@ def _setting(audit: Mapping[str, Any], measured: Tidy) -> str:
     if "spec" not in audit:
         return OTHERS
     network = _network(audit)
-    same = measured.runs[(measured.runs[list(NETWORK)] == pd.Series(network)[list(NETWORK)]).all(axis=1)]
+    same = measured.runs[
+        (measured.runs[list(NETWORK)] == pd.Series(network)[list(NETWORK)]).all(axis=1)
+    ]
     if same.empty:
         return _network_name(audit)
     return str(same.groupby("setting")["run"].nunique().idxmax())

@@ -13,7 +13,9 @@ LIMITS = DiagnosticThresholds().limits
 
 
 class Question(NamedTuple):
-    """A question: the name of the author's answer, its words, what to ask for, and what each answer means."""
+    """A question: the name of the author's answer, its words, what to ask for, and what each answer
+    means.
+    """
 
     name: str
     text: str

@@ -1,4 +1,6 @@
-"""The protocol's reporting template, filled in from the audits of one run's seeds. Imports no torch."""
+"""The protocol's reporting template, filled in from the audits of one run's seeds. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from fa_audit.core.rules import RULES
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import DEPARTURES
-from fa_audit.results.checklist import Author, credit_entries, measured_after, pitfalls, questions, reproducibility
+from fa_audit.results.checklist import (
+    Author,
+    credit_entries,
+    measured_after,
+    pitfalls,
+    questions,
+    reproducibility,
+)
 from fa_audit.results.disclosures import by_seed, disclosures, ends_of
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.seed_group import SeedGroup
@@ -37,7 +46,9 @@ CREDIT_COLUMNS = {
 
 
 def question_form(group: SeedGroup | None, answers: Mapping[str, Any] | None = None) -> Document:
-    """Return a reviewer's questions alone, filled in as far as audits know, or empty; arguments as of `report`."""
+    """Return a reviewer's questions alone, filled in as far as audits know, or empty; arguments as
+    of `report`.
+    """
     title = f"Questions of a reviewer{f': {_name(group)}' if group else ''}"
     quoted = f"{_quoted(group)}." if group else ""
     return Document(title, (Section(entries=tuple(questions(group, Author(answers)))),), quoted)
@@ -47,16 +58,20 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
     """Fill in the template.
 
     Args:
-        answers: the author's own, to the questions in `fa_audit.results.checklist.FIELDS`; without one its field asks
-            for it.
+        answers: the author's own, to the questions in `fa_audit.results.checklist.FIELDS`; without
+            one its field asks for it.
 
-    Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
-    are over the seeds that have a value.
+    Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1)
+    and 95 % t-interval are over the seeds that have a value.
     """
     author = Author(answers)
     may, may_not = sentences([facts_of(audit) for audit in group.audits], group.unit)
     checks = {"checks": _check_table(group)} | _over_seeds_table(group)
-    headline = {"summary": _summary_table(group), "seeds": _seed_table(group), "verdicts": _verdict_table(group)}
+    headline = {
+        "summary": _summary_table(group),
+        "seeds": _seed_table(group),
+        "verdicts": _verdict_table(group),
+    }
     layers = {"states": _state_table(group)} | _credit_tables(group)
     sections = (
         Section("You may write", items=tuple(may)),
@@ -71,7 +86,9 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
         Section("Questions of a reviewer", tuple(questions(group, author))),
         Section("Reproducibility checklist", tuple(reproducibility(group, author))),
     )
-    return Document(f"Audit report: {_name(group)}", sections, f"{_quoted(group)}.", f"audit {_name(group)}")
+    return Document(
+        f"Audit report: {_name(group)}", sections, f"{_quoted(group)}.", f"audit {_name(group)}"
+    )
 
 
 def _name(group: SeedGroup) -> str:
@@ -97,27 +114,49 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     if group.unit == "seed":
         yield "Seeds", ", ".join(map(str, group.labels))
     if "validation_acc" in audit:
-        yield "Validation accuracy", by_seed(group, lambda audit: f"{audit.get('validation_acc', UNKNOWN)}")
+        yield (
+            "Validation accuracy",
+            by_seed(group, lambda audit: f"{audit.get('validation_acc', UNKNOWN)}"),
+        )
     yield "Digest", by_seed(group, lambda audit: audit.get("digest", UNKNOWN))
     if "spec" in audit:
         yield "Trained by commit", by_seed(group, lambda audit: audit.get("commit", UNKNOWN))
         yield "Trained on", by_seed(group, lambda audit: audit.get("device", UNKNOWN))
     yield "Audited by commit", by_seed(group, _audited_by)
-    yield "Audited on", by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
-    yield "Training time", by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
+    yield (
+        "Audited on",
+        by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN)),
+    )
+    yield (
+        "Training time",
+        by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN),
+    )
     stability = f"over {audit['batches']} batches of {audit['stability'].get('samples') or audit['samples']}"
-    which = "samples of the unshuffled test set" if "spec" in audit else "samples that were given to the audit"
+    which = (
+        "samples of the unshuffled test set"
+        if "spec" in audit
+        else "samples that were given to the audit"
+    )
     yield "Evaluation", f"the first {audit['samples']} {which}; stability {stability}"
-    yield "Files", "; ".join(f"{group.unit} {label}: {path}" for label, path in zip(group.labels, group.paths))
+    yield (
+        "Files",
+        "; ".join(
+            f"{group.unit} {label}: {path}" for label, path in zip(group.labels, group.paths)
+        ),
+    )
 
 
 def _audited_by(audit: Mapping[str, Any]) -> str:
     version = audit.get("about", {}).get("versions", {}).get("fa_audit")
-    return audit.get("provenance", {}).get("commit") or (f"{UNKNOWN}; fa-audit {version}" if version else UNKNOWN)
+    return audit.get("provenance", {}).get("commit") or (
+        f"{UNKNOWN}; fa-audit {version}" if version else UNKNOWN
+    )
 
 
 def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    departures = {name: value for name, value in spec.items() if value != DEPARTURES.get(name, value)}
+    departures = {
+        name: value for name, value in spec.items() if value != DEPARTURES.get(name, value)
+    }
     options = {
         f"residual penalty {spec['penalty']:g}": spec["penalty"],
         f"first {spec['frozen_blocks']} blocks at initialisation": spec["frozen_blocks"],
@@ -131,18 +170,25 @@ def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Data", spec["dataset"]
     snapshot = "" if spec.get("snapshot") is None else f"the first {spec['snapshot']} of "
     budget = f"{snapshot}{spec['epochs']} epochs, batch size {spec['batch_size']}"
-    yield "Training", f"{budget}, learning rate {spec['lr']:g}, weight decay {spec['weight_decay']:g}"
+    yield (
+        "Training",
+        f"{budget}, learning rate {spec['lr']:g}, weight decay {spec['weight_decay']:g}",
+    )
 
 
 def _model(audit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is recorded of a model that was not trained here: by its configuration, or by the audit."""
+    """Yield what is recorded of a model that was not trained here: by its configuration, or by the
+    audit.
+    """
     about = audit.get("about", {})
     own = {
         "model": about.get("model"),
         "states": ", ".join(map(str, about.get("states", about.get("blocks", [])))),
         "reads": about.get("reads"),
     }
-    known = {key: value for key, value in (audit.get("entry") or own).items() if value not in (None, "")}
+    known = {
+        key: value for key, value in (audit.get("entry") or own).items() if value not in (None, "")
+    }
     yield "Network", _settings(known) or UNKNOWN
 
 
@@ -176,7 +222,9 @@ def _summary_table(group: SeedGroup) -> Table:
     return Table(caption, columns, tuple(rows))
 
 
-def _summary_row(group: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
+def _summary_row(
+    group: SeedGroup, heading: str, place: tuple[str, ...]
+) -> tuple[str | Number, ...]:
     values = [value for audit in group.audits if (value := _at(audit, place)) is not None]
     count = Number(len(values), decimals=0)
     if not values:
@@ -186,7 +234,12 @@ def _summary_row(group: SeedGroup, heading: str, place: tuple[str, ...]) -> tupl
     summary = summarise(100 * value for value in values)
     low, high = summary.interval or (None, None)
     ends = (low, high, 100 * min(values), 100 * max(values))
-    return (heading, count, Number(summary.mean, 2, summary.deviation), *(Number(end, 2) for end in ends))
+    return (
+        heading,
+        count,
+        Number(summary.mean, 2, summary.deviation),
+        *(Number(end, 2) for end in ends),
+    )
 
 
 def _seed_table(group: SeedGroup) -> Table:
@@ -199,7 +252,9 @@ def _seed_table(group: SeedGroup) -> Table:
         for label, audit in zip(group.labels, group.audits)
     ]
     known, given = "accuracy on the whole test set", "accuracy as it was given to the audit"
-    source = by_seed(group, lambda audit: f"{known} {measured_after(audit)}" if "spec" in audit else given)
+    source = by_seed(
+        group, lambda audit: f"{known} {measured_after(audit)}" if "spec" in audit else given
+    )
     caption = f"Headline numbers of every {group.unit}: {source}."
     return Table(caption, (group.unit, *FRACTIONS, *NORMS), tuple(rows))
 
@@ -209,13 +264,24 @@ def _verdict_table(group: SeedGroup) -> Table:
     rows = []
     for label, audit in zip(group.labels, group.audits):
         near = audit.get("borderline", {})
-        verdicts = (audit["verdict"][key] + " (borderline)" * bool(near.get(key)) for key in VERDICT)
+        verdicts = (
+            audit["verdict"][key] + " (borderline)" * bool(near.get(key)) for key in VERDICT
+        )
         rows.append((str(label), *verdicts, ", ".join(audit["flags"]) or "none"))
     return Table(f"Verdicts of every {group.unit}.", columns, tuple(rows))
 
 
 def _check_table(group: SeedGroup) -> Table:
-    columns = ("check", "fires when", group.unit, "value", "outcome", "95 % from", "95 % to", "interval")
+    columns = (
+        "check",
+        "fires when",
+        group.unit,
+        "value",
+        "outcome",
+        "95 % from",
+        "95 % to",
+        "interval",
+    )
     rows = [
         (f"{CHECKS[name].label} {check['name']}", f"{CHECKS[name].sign} {check['threshold']:g}", str(label),
          Number(number(check["value"])), _outcome(check["fires"], check.get("borderline", False)),
@@ -223,7 +289,9 @@ def _check_table(group: SeedGroup) -> Table:
         for name in CHECKS
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
-    caption = "Every check; margins are fractions of 1. Borderline: the 95 % interval contains the limit."
+    caption = (
+        "Every check; margins are fractions of 1. Borderline: the 95 % interval contains the limit."
+    )
     return Table(caption, columns, tuple(rows))
 
 
@@ -235,7 +303,9 @@ def _over_seeds_table(group: SeedGroup) -> dict[str, Table]:
     """Return the table of one verdict for all seeds by the end of its label; none for one seed."""
     if len(group.audits) == 1:
         return {}
-    together = verdict_over_seeds(outcome_columns(a["checks"]) | {"finite": a["finite"]} for a in group.audits)
+    together = verdict_over_seeds(
+        outcome_columns(a["checks"]) | {"finite": a["finite"]} for a in group.audits
+    )
     rows = [
         (CHECKS[lettered()[letter]].label, Number(found.n, decimals=0), Number(found.mean),
          *map(Number, found.interval or (None, None)), _outcome(found.fires, found.borderline),
@@ -251,7 +321,9 @@ def _over_seeds_table(group: SeedGroup) -> dict[str, Table]:
 
 
 def _mean(values: Sequence[float | None]) -> Number:
-    """Return the mean over the seeds that have a value, and how many have; an infinite one makes it infinite."""
+    """Return the mean over the seeds that have a value, and how many have; an infinite one makes it
+    infinite.
+    """
     known = [value for value in values if value is not None and not math.isnan(value)]
     return Number(sum(known) / len(known) if known else None, measured=len(known), of=len(values))
 
@@ -261,14 +333,24 @@ def _value(entry: Any) -> float | None:
     return number(entry["value"] if isinstance(entry, Mapping) else entry)
 
 
-def _place_table(group: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
-    """Return means over the audits, a row per state or block; quantities without any value are left out."""
+def _place_table(
+    group: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str
+) -> Table:
+    """Return means over the audits, a row per state or block; quantities without any value are left
+    out.
+    """
     places = range(len(group.audits[0][kind]))
     means = {
-        name: [_mean([_value(audit[kind][place][name]) for audit in group.audits]) for place in places]
+        name: [
+            _mean([_value(audit[kind][place][name]) for audit in group.audits]) for place in places
+        ]
         for name in headings
     }
-    shown = {name: column for name, column in means.items() if any(mean.value is not None for mean in column)}
+    shown = {
+        name: column
+        for name, column in means.items()
+        if any(mean.value is not None for mean in column)
+    }
     rows = [(str(place), *(column[place] for column in shown.values())) for place in places]
     return Table(caption, (first, *(headings[name] for name in shown)), tuple(rows))
 
@@ -282,7 +364,9 @@ def _state_table(group: SeedGroup) -> Table:
 
 
 def _credit_tables(group: SeedGroup) -> dict[str, Table]:
-    """Return tables of the credits, block by block and against fresh feedback; none without a method."""
+    """Return tables of the credits, block by block and against fresh feedback; none without a
+    method.
+    """
     if not group.audits[0]["credit"]:
         return {}
     caption = (
@@ -290,8 +374,20 @@ def _credit_tables(group: SeedGroup) -> dict[str, Table]:
         " epsilon and as torch clamps it; perturbation correlation and nudging there; at input: as published numbers."
     )
     credits = _place_table(group, "credit", caption, CREDIT_COLUMNS, "block")
-    rows = [(Number(label, decimals=0), *_deep(audit["deep"])) for label, audit in zip(group.labels, group.audits)]
-    columns = (group.unit, "cosine", "clamped", "rho", "nudging", "fresh feedback", "95 % from", "95 % to")
+    rows = [
+        (Number(label, decimals=0), *_deep(audit["deep"]))
+        for label, audit in zip(group.labels, group.audits)
+    ]
+    columns = (
+        group.unit,
+        "cosine",
+        "clamped",
+        "rho",
+        "nudging",
+        "fresh feedback",
+        "95 % from",
+        "95 % to",
+    )
     caption = (
         f"Credits of every {group.unit}, means over the blocks l >= 1; cosine with fresh feedback: mean ± deviation of"
         " the draws, and where 95 % of them lie."

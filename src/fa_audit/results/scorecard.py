@@ -1,4 +1,6 @@
-"""Every published number beside measured ones, from tidy tables: rows, sums and claims. Imports no torch."""
+"""Every published number beside measured ones, from tidy tables: rows, sums and claims. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,16 @@ from fa_audit.results.statistics import extent
 from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
 
 EXPLANATIONS = "explanations.yaml"
-SEVERAL = 3  # seeds on both sides, from which on a number of a trained network is also counted by itself
+SEVERAL = (
+    3  # seeds on both sides, from which on a number of a trained network is also counted by itself
+)
 NUMBERS = ("value", "magnitude")  # the kinds of numbers proper
 UNEXPLAINED = "unexplained"
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"  # of a claim, beside NOT_RUN
-DECIDES, BY_DATE = "yes", "no: by date alone"  # whether a setting's deciding number tells its script, beside NOT_RUN
+DECIDES, BY_DATE = (
+    "yes",
+    "no: by date alone",
+)  # whether a setting's deciding number tells its script, beside NOT_RUN
 
 
 def read_results(folder: Path) -> Tidy:
@@ -62,8 +69,11 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
 # --- the rows --------------------------------------------------------------------------------------------------------
 
 
-def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return one row per published number, in the order of the file; docs/scorecard.md has the columns.
+def scorecard(
+    published: Published, tidy: Tidy, explanations: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Return one row per published number, in the order of the file; docs/scorecard.md has the
+    columns.
 
     Args:
         tidy: tables of all runs, by whichever script.
@@ -85,10 +95,16 @@ class Scorecard:
     ours: OurRuns
 
     def row(self, entry: Entry) -> dict[str, Any]:
-        """Return the row of a published number, judged by runs of its own script, or else of another one."""
+        """Return the row of a published number, judged by runs of its own script, or else of
+        another one.
+        """
         setting = self.published.settings[entry.setting]
-        found = {script: judge(entry, self.measured(entry, script)) for script in self.scripts(entry)}
-        script = next((name for name, judged in found.items() if judged.verdict != NOT_RUN), setting.script)
+        found = {
+            script: judge(entry, self.measured(entry, script)) for script in self.scripts(entry)
+        }
+        script = next(
+            (name for name, judged in found.items() if judged.verdict != NOT_RUN), setting.script
+        )
         judged = found[script]
         numbers = combined(entry, self.measured(entry, script)) if judged.verdict != NOT_RUN else {}
         low, high = (judged.summary and judged.summary.interval) or (None, None)
@@ -96,7 +112,10 @@ class Scorecard:
             "setting": entry.setting,
             "quantity": entry.quantity,
             "run": entry.whose,
-            **{name: getattr(entry, name) for name in ("layer", "epoch", "samples", "kind", "published")},
+            **{
+                name: getattr(entry, name)
+                for name in ("layer", "epoch", "samples", "kind", "published")
+            },
             "published_deviation": entry.deviation,
             "published_n": entry.n,
             "published_values": _by_seed(entry.values),
@@ -116,16 +135,24 @@ class Scorecard:
             "decides": _decides(setting.script, found) if entry.decides else "",
             "verdict": judged.verdict,
             "released_verdict": found[self.published.released].verdict,
-            "other_scripts": "; ".join(_told(name, other) for name, other in found.items() if name != script),
+            "other_scripts": "; ".join(
+                _told(name, other) for name, other in found.items() if name != script
+            ),
             "explanation": "",
             "claim": entry.claim,
             "source": entry.source,
-            "note": "; ".join(filter(None, [judged.remark, entry.repeats, setting.excluded, entry.note])),
+            "note": "; ".join(
+                filter(None, [judged.remark, entry.repeats, setting.excluded, entry.note])
+            ),
         }
 
     def scripts(self, entry: Entry) -> list[str]:
         """Return the scripts in the order in which an entry's runs are looked for, its own first."""
-        return list(dict.fromkeys([self.published.settings[entry.setting].script, *self.published.experiments]))
+        return list(
+            dict.fromkeys(
+                [self.published.settings[entry.setting].script, *self.published.experiments]
+            )
+        )
 
     def specs(self, entry: Entry, script: str) -> dict[str, Spec]:
         """Return the specifications of an entry's runs, as a script trains them."""
@@ -135,16 +162,24 @@ class Scorecard:
     def measured(self, entry: Entry, script: str) -> Measured:
         """Return what the tables have of an entry's seeds, by a script."""
         found = self.ours.values(entry, self.specs(entry, script))
-        return {run: {seed: seeds[seed] for seed in entry.seeds if seed in seeds} for run, seeds in found.items()}
+        return {
+            run: {seed: seeds[seed] for seed in entry.seeds if seed in seeds}
+            for run, seeds in found.items()
+        }
 
     def used(self) -> set[RunKey]:
         """Return the measured runs that published numbers are judged by."""
         used = set()
         for entry in self.published.entries:
             for script in self.scripts(entry):
-                found = [self.ours.seeds(spec, entry.setting) for spec in self.specs(entry, script).values()]
+                found = [
+                    self.ours.seeds(spec, entry.setting)
+                    for spec in self.specs(entry, script).values()
+                ]
                 if all(found):
-                    used |= {seeds[seed] for seeds in found for seed in entry.seeds if seed in seeds}
+                    used |= {
+                        seeds[seed] for seeds in found for seed in entry.seeds if seed in seeds
+                    }
                     break
         return used
 
@@ -155,7 +190,9 @@ def _last_epoch(spec: Spec) -> int:
 
 
 def _decides(script: str, found: Mapping[str, Judgement]) -> str:
-    """Return whether a number tells its setting's script from the others: it agrees with this one alone."""
+    """Return whether a number tells its setting's script from the others: it agrees with this one
+    alone.
+    """
     own = found[script].verdict
     others = {judged.verdict for name, judged in found.items() if name != script}
     if own == DIFFERS or AGREES in others:
@@ -174,7 +211,10 @@ def _told(script: str, judged: Judgement) -> str:
 
 def _by_seed(values: Mapping[int, Any]) -> str:
     told = {seed: plain("none" if pd.isna(value) else value) for seed, value in values.items()}
-    return ", ".join(f"{seed}: {value if isinstance(value, str) else f'{value:.4g}'}" for seed, value in told.items())
+    return ", ".join(
+        f"{seed}: {value if isinstance(value, str) else f'{value:.4g}'}"
+        for seed, value in told.items()
+    )
 
 
 # --- sums and claims -------------------------------------------------------------------------------------------------
@@ -198,7 +238,8 @@ def sum_of(rows: pd.DataFrame, verdict: str = "verdict") -> Sum:
     """Return the sum over rows of a scorecard.
 
     Args:
-        verdict: the column to count: ``verdict``, or ``released_verdict`` for the released script alone.
+        verdict: the column to count: ``verdict``, or ``released_verdict`` for the released script
+            alone.
     """
     run = rows[verdict] != NOT_RUN
     return Sum(len(rows), int(run.sum()), int((rows[verdict] == AGREES).sum()))
@@ -211,11 +252,15 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of trained networks that have at least `SEVERAL` seeds on both sides."""
-    return rows[rows["trained"].astype(bool) & (rows["n"] >= SEVERAL) & (rows["published_n"] >= SEVERAL)]
+    return rows[
+        rows["trained"].astype(bool) & (rows["n"] >= SEVERAL) & (rows["published_n"] >= SEVERAL)
+    ]
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per claim: name, sentence, verdict, how many numbers decide it (also in words), and their n."""
+    """Return one row per claim: name, sentence, verdict, how many numbers decide it (also in
+    words), and their n.
+    """
     found = []
     for name, sentence in published.claims.items():
         own = deciding(rows[rows["claim"] == name])
@@ -223,20 +268,25 @@ def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
         told = f"{total.agree} of {total.run} agree, {total.not_run} not run"
         seeds = extent(own.loc[own["verdict"] != NOT_RUN, "n"])
         found.append((name, sentence, claim_verdict(own), total.total, total.run, told, seeds))
-    return pd.DataFrame(found, columns=["claim", "sentence", "verdict", "numbers", "run", "told", "n"])
+    return pd.DataFrame(
+        found, columns=["claim", "sentence", "verdict", "numbers", "run", "told", "n"]
+    )
 
 
 def deciding(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that decide a claim: its bounds, verdicts and orders, or all its numbers if it has none."""
+    """Return the rows that decide a claim: its bounds, verdicts and orders, or all its numbers if
+    it has none.
+    """
     qualitative = rows[~rows["kind"].isin(NUMBERS)]
     return rows if qualitative.empty else qualitative
 
 
 def claim_verdict(rows: pd.DataFrame) -> str:
-    """Return whether a claim holds: if all that was run agrees, for every published seed, and all was run.
+    """Return whether a claim holds: if all that was run agrees, for every published seed, and all
+    was run.
 
-    With fewer seeds it holds on as many; where something differs or less than half was run it holds in part; it does
-    not hold if nothing that was run agrees.
+    With fewer seeds it holds on as many; where something differs or less than half was run it holds
+    in part; it does not hold if nothing that was run agrees.
     """
     run = rows[rows["verdict"] != NOT_RUN]
     if run.empty:

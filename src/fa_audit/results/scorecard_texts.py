@@ -1,4 +1,6 @@
-"""A scorecard as text: the headline, the paper's claims, what differs, which script made what; as CSV and Markdown."""
+"""A scorecard as text: the headline, the paper's claims, what differs, which script made what; as
+CSV and Markdown.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,41 @@ from fa_audit.results.scorecard import Scorecard, Sum, claims, counted, deciding
 from fa_audit.results.tidy import KEY, Tidy
 
 CLAIMS = ("claim", "verdict", "its numbers", "n")
-BRIEF = ("setting", "quantity", "run", "published", "ours", "verdict")  # of the numbers under a claim
-DIFFERENT = ("setting", "quantity", "run", "published", "ours", "rule", "other scripts", "counted", "explanation")
-SCRIPTS = ("setting", "script", "reason", "deciding number", "published", "ours", "other scripts", "decides")
+BRIEF = (
+    "setting",
+    "quantity",
+    "run",
+    "published",
+    "ours",
+    "verdict",
+)  # of the numbers under a claim
+DIFFERENT = (
+    "setting",
+    "quantity",
+    "run",
+    "published",
+    "ours",
+    "rule",
+    "other scripts",
+    "counted",
+    "explanation",
+)
+SCRIPTS = (
+    "setting",
+    "script",
+    "reason",
+    "deciding number",
+    "published",
+    "ours",
+    "other scripts",
+    "decides",
+)
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """Return the headline: how many of the published numbers that were run agree, also where both sides have seeds."""
+    """Return the headline: how many of the published numbers that were run agree, also where both
+    sides have seeds.
+    """
     whole, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
         f"{_share(whole)}; of trained networks with three seeds on both sides {several.agree} of {several.run};"
@@ -54,27 +84,43 @@ def _percent(found: Sum) -> str:
 
 
 def made_by(published: Published, tidy: Tidy) -> str:
-    """Return which code trained the networks behind a scorecard, and on which machine, with the number of runs."""
+    """Return which code trained the networks behind a scorecard, and on which machine, with the
+    number of runs.
+    """
     used = Scorecard(published, OurRuns(tidy)).used()
     work = tidy.work[[RunKey(*row) in used for row in tidy.work[list(KEY)].itertuples(index=False)]]
     known = work.reindex(columns=["commit", "device"]).fillna("unknown")
     counts = sorted(known.value_counts().items())
-    parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in counts]
+    parts = [
+        f"{count} trained by commit {commit} on {device}" for (commit, device), count in counts
+    ]
     return f"Audits of networks: {'; '.join(parts) or 'none'}."
 
 
-def write_scorecard(published: Published, rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
-    """Write the scorecard to paths that end in .csv (every number) and .md (the headline, claims, what differs)."""
+def write_scorecard(
+    published: Published, rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]
+) -> None:
+    """Write the scorecard to paths that end in .csv (every number) and .md (the headline, claims,
+    what differs).
+    """
     texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(published, rows, remark)}
     for path in paths:
         write_text(path, texts[Path(path).suffix])
 
 
 def to_markdown(published: Published, rows: pd.DataFrame, remark: str) -> str:
-    """Return the headline, a remark, the claims and their numbers, what differs, and which script made what."""
-    lines = (summary_line(rows), released_line(published, rows), formats.escape_markdown(remark).removesuffix("."))
+    """Return the headline, a remark, the claims and their numbers, what differs, and which script
+    made what.
+    """
+    lines = (
+        summary_line(rows),
+        released_line(published, rows),
+        formats.escape_markdown(remark).removesuffix("."),
+    )
     head = "".join(f"{line}.\n\n" for line in lines)
-    return head + "\n".join(f"## {formats.to_markdown(table)}" for table in _tables(published, rows))
+    return head + "\n".join(
+        f"## {formats.to_markdown(table)}" for table in _tables(published, rows)
+    )
 
 
 def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
@@ -85,7 +131,9 @@ def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
     different = rows[rows["verdict"] == DIFFERS]
     if len(different):
         count = len(counted(different))
-        yield numbers_table(f"Different, and why ({len(different)}, of which {count} count)", different, DIFFERENT)
+        yield numbers_table(
+            f"Different, and why ({len(different)}, of which {count} count)", different, DIFFERENT
+        )
     yield _scripts_table(published, rows)
     for claim, sentence, verdict in found[["claim", "sentence", "verdict"]].itertuples(index=False):
         yield numbers_table(f"{sentence}: {verdict}", deciding(rows[rows["claim"] == claim]))
@@ -94,17 +142,24 @@ def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
 def numbers_table(title: str, rows: pd.DataFrame, columns: Sequence[str] = BRIEF) -> Table:
     """Return a table of numbers, by default without their rules."""
     told = [row | _cells(row) for row in rows.to_dict("records")]
-    return Table(title, tuple(columns), tuple(tuple(row[column] for column in columns) for row in told), rows)
+    return Table(
+        title, tuple(columns), tuple(tuple(row[column] for column in columns) for row in told), rows
+    )
 
 
 def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
-    """Return which script made each setting, why, and whether the number that should tell the scripts apart does."""
+    """Return which script made each setting, why, and whether the number that should tell the
+    scripts apart does.
+    """
     told = {row["setting"]: _cells(row) for row in rows[rows["decides"] != ""].to_dict("records")}
     cells = []
     for name, setting in published.settings.items():
         number = told.get(name)
         if number:
-            of_number = (f"{number['quantity']} of {number['run']}", *(number[column] for column in SCRIPTS[4:]))
+            of_number = (
+                f"{number['quantity']} of {number['run']}",
+                *(number[column] for column in SCRIPTS[4:]),
+            )
         else:
             of_number = ("", "", "", "", "")
         cells.append((name, setting.script, setting.reason, *of_number))
@@ -116,7 +171,9 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
     places += [f"{row['samples']} samples"] if row["samples"] != BATCH else []
     seeds = f"; {row['values']}" if row["published_values"] and row["values"] else ""
-    of_other = f", of {row['judged_script']}" if row["judged_script"] not in ("", row["script"]) else ""
+    of_other = (
+        f", of {row['judged_script']}" if row["judged_script"] not in ("", row["script"]) else ""
+    )
     return {
         "quantity": f"{row['quantity']} ({', '.join(places)})" if places else row["quantity"],
         "run": row["run"],
@@ -127,7 +184,9 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "rule": row["rule"],
         "counted": "yes" if row["counted"] else "no",
         "decides": row["decides"],
-        "verdict": f"{row['verdict']}: {row['explanation']}" if row["explanation"] else row["verdict"],
+        "verdict": f"{row['verdict']}: {row['explanation']}"
+        if row["explanation"]
+        else row["verdict"],
     }
 
 

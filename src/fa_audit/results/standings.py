@@ -1,4 +1,6 @@
-"""Standings that the leaderboard's table, figure and texts share: margins, costs, the order of runs, their natures."""
+"""Standings that the leaderboard's table, figure and texts share: margins, costs, the order of
+runs, their natures.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,25 @@ from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import margin_of, with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
-# Optional columns of the table of work: whether other work lengthened the seconds; where it did, how many times as long
-# as bp's a training step takes in the same network, both timed in turn.
+# Optional columns of the table of work: whether other work lengthened the seconds; where it did,
+# how many times as long as bp's a training step takes in the same network, both timed in turn.
 BUSY, TIMES_BP = "beside_other_work", "times_bp"
 LEVEL = 0.05  # of the tests that rank runs
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
 NAMES = {"reference": "gradient", "depth": "depth"}  # of checks, where they differ from `CHECKS`
-CHECKS_TEXT = ", ".join(f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for x, name in lettered().items())
+CHECKS_TEXT = ", ".join(
+    f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for x, name in lettered().items()
+)
 
 
 def with_margins(tidy: Tidy) -> Tidy:
     """Return the tables, the runs with columns of what they are ranked by and of what they cost.
 
-    ``margin``, ``bp_margin``: accuracy minus own frozen baseline, or bp's, fractions; ``rank``: see `with_ranks`;
-    ``seconds``, ``device`` and `BUSY` of the training; ``cost``: its seconds over the mean of bp's in the same setting
-    on the same device, or `TIMES_BP` where the seconds are `BUSY`; NaN where neither is known.
+    ``margin``, ``bp_margin``: accuracy minus own frozen baseline, or bp's, fractions; ``rank``: see
+        `with_ranks`;
+    ``seconds``, ``device`` and `BUSY` of the training; ``cost``: its seconds over the mean of bp's
+    in the same setting on the same device, or `TIMES_BP` where the seconds are `BUSY`; NaN where
+    neither is known.
     """
     runs = with_margin(tidy.runs)
     work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY, TIMES_BP])
@@ -46,24 +52,34 @@ def with_margins(tidy: Tidy) -> Tidy:
     alone = ~runs[BUSY].eq(True)
     bp = runs[as_published(runs) & (runs["method"] == "bp") & alone]
     of_bp = bp.groupby(["setting", "device"])["seconds"].mean().rename("of_bp")
-    costs = runs["seconds"].where(alone) / runs.join(of_bp, on=["setting", "device"])["of_bp"].astype(float)
+    costs = runs["seconds"].where(alone) / runs.join(of_bp, on=["setting", "device"])[
+        "of_bp"
+    ].astype(float)
     bp_margin = margin_of(runs, "bp_frozen_acc", "depth_strict")
     runs = runs.assign(cost=costs.fillna(runs[TIMES_BP]), bp_margin=bp_margin)
     return replace(tidy, runs=with_ranks(runs))
 
 
 def standing(tidy: Tidy) -> list[tuple[str, str]]:
-    """Return every (setting, run): in each setting the highest mean accuracy first, equal ones by their names."""
+    """Return every (setting, run): in each setting the highest mean accuracy first, equal ones by
+    their names.
+    """
     means = tidy.runs.groupby(["setting", "run"])["accuracy"].mean().fillna(-math.inf).reset_index()
     means = means.sort_values(["accuracy", "run"], ascending=[False, True])
-    return [(setting, run) for setting in tidy.settings for run in means[means["setting"] == setting]["run"]]
+    return [
+        (setting, run)
+        for setting in tidy.settings
+        for run in means[means["setting"] == setting]["run"]
+    ]
 
 
 def with_ranks(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with ``rank``: 1 + the number of runs of the setting that are more accurate by `LEVEL`.
+    """Return the runs with ``rank``: 1 + the number of runs of the setting that are more accurate
+    by `LEVEL`.
 
-    Two runs are compared by the paired t-test of their accuracies over the seeds that both have, and the tests of a
-    setting are corrected by Holm's method: runs that no test tells apart share a rank.
+    Two runs are compared by the paired t-test of their accuracies over the seeds that both have,
+    and the tests of a setting are corrected by Holm's method: runs that no test tells apart share a
+    rank.
     """
     ranks: dict[tuple[str, str], int] = {}
     for setting, group in runs.groupby("setting"):
@@ -76,18 +92,24 @@ def with_ranks(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paired(accuracies: pd.DataFrame, better: str, worse: str) -> float | None:
-    """Return the two-sided p of a paired t-test if the first run has the higher mean; None if it has not."""
+    """Return the two-sided p of a paired t-test if the first run has the higher mean; None if it
+    has not.
+    """
     differences = (accuracies[better] - accuracies[worse]).dropna()
     if differences.mean() <= 0 or len(differences) < 2:
         return None
     spread = differences.std() / math.sqrt(len(differences))
-    return 2 * float(stats.t.sf(differences.mean() / spread, len(differences) - 1)) if spread else 0.0
+    return (
+        2 * float(stats.t.sf(differences.mean() / spread, len(differences) - 1)) if spread else 0.0
+    )
 
 
 def _rejected(tests: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
     """Return the pairs whose hypothesis Holm's method rejects at `LEVEL`."""
     rejected = []
-    for left, (pair, p) in zip(range(len(tests), 0, -1), sorted(tests.items(), key=lambda test: test[1])):
+    for left, (pair, p) in zip(
+        range(len(tests), 0, -1), sorted(tests.items(), key=lambda test: test[1])
+    ):
         if p > LEVEL / left:
             break
         rejected.append(pair)
@@ -96,7 +118,9 @@ def _rejected(tests: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
 
 def of_run(tidy: Tidy, setting: str, run: str) -> pd.DataFrame:
     """Return the rows of one run, its seeds in rising order."""
-    return tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values("seed")
+    return tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values(
+        "seed"
+    )
 
 
 def nature(row: Mapping[str, Any]) -> str:
@@ -126,20 +150,30 @@ def as_published(runs: pd.DataFrame) -> pd.Series:
 
 
 def checks_of(group: pd.DataFrame) -> dict[str, CheckOverSeeds]:
-    """Return every check of a run over its seeds, by its letter; of one seed with that seed's own interval.
+    """Return every check of a run over its seeds, by its letter; of one seed with that seed's own
+    interval.
 
-    Distances from the limit as in `fa_audit.core.thresholds.distance`: positive where a check does not fire.
+    Distances from the limit as in `fa_audit.core.thresholds.distance`: positive where a check does
+    not fire.
     """
     checks = dict(verdict_over_seeds(group.to_dict("records")).checks)
     if len(group) == 1:
         row = group.iloc[0]
-        checks = {x: replace(found, interval=_distances(row, lettered()[x])) for x, found in checks.items()}
+        checks = {
+            x: replace(found, interval=_distances(row, lettered()[x]))
+            for x, found in checks.items()
+        }
     return checks
 
 
 def _distances(row: pd.Series, check: str) -> Interval | None:
     """Return the interval of one seed as distances from the limit; the limit itself cancels out."""
-    columns = [f"{check}_interval_low", f"{check}_interval_high", CHECKS[check].column, f"{check}_distance"]
+    columns = [
+        f"{check}_interval_low",
+        f"{check}_interval_high",
+        CHECKS[check].column,
+        f"{check}_distance",
+    ]
     *ends, value, far = row[columns].astype(float)
     if not np.isfinite([*ends, value, far]).all():
         return None
@@ -149,12 +183,23 @@ def _distances(row: pd.Series, check: str) -> Interval | None:
 
 def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
     """Say in one sentence what learning rates the runs had, as far as that is recorded."""
-    runs = tidy.runs.reindex(columns=["setting", "run", "lr"]).drop_duplicates().sort_values(["setting", "run"])
+    runs = (
+        tidy.runs.reindex(columns=["setting", "run", "lr"])
+        .drop_duplicates()
+        .sort_values(["setting", "run"])
+    )
     known = runs.dropna()
     several = known[known.groupby("setting")["lr"].transform("nunique") > 1]
     if len(several):
-        named = several["run"].map(lambda run: labels.get(run, run)) + " " + several["lr"].map(short_number)
-        each = (f"{labels.get(name, name)} ({listed([*of], 3)})" for name, of in named.groupby(several["setting"]))
+        named = (
+            several["run"].map(lambda run: labels.get(run, run))
+            + " "
+            + several["lr"].map(short_number)
+        )
+        each = (
+            f"{labels.get(name, name)} ({listed([*of], 3)})"
+            for name, of in named.groupby(several["setting"])
+        )
         return f"Learning rates differ in {'; '.join(each)}."
     found = sorted(set(known["lr"]))
     rate = f" ({', '.join(map(short_number, found))})" if found else ""

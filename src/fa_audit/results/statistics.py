@@ -1,4 +1,6 @@
-"""Statistics of a few seeds: mean, sample deviation, t-interval and n; ranks and groups of runs for display."""
+"""Statistics of a few seeds: mean, sample deviation, t-interval and n; ranks and groups of runs for
+display.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from fa_audit.experiments.spec import parse_run
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, sample deviation (divisor ``n - 1``) and 95 % t-interval of `n` values; the last two None for one value."""
+    """Mean, sample deviation (divisor ``n - 1``) and 95 % t-interval of `n` values; the last two
+    None for one value.
+    """
 
     n: int
     mean: float
@@ -36,7 +40,8 @@ def summarise(values: Iterable[float]) -> Summary:
     [0.47, 0.57]
 
     Raises:
-        AuditError: no values, or one that is NaN or infinite; a missing seed is the caller's to report.
+        AuditError: no values, or one that is NaN or infinite; a missing seed is the caller's to
+            report.
     """
     array = np.asarray(list(values), dtype=float)
     if not array.size or not np.isfinite(array).all():
@@ -50,29 +55,40 @@ def summarise(values: Iterable[float]) -> Summary:
 
 
 def extent(numbers: Iterable[float | None], write: Callable[[Any], str] = str) -> str:
-    """Return the smallest and the largest number, once where they are written alike; empty without any.
+    """Return the smallest and the largest number, once where they are written alike; empty without
+    any.
 
     >>> extent([2, 3, 3]), extent([3, 3])
     ('2 to 3', '3')
     """
     known = [number for number in numbers if number is not None and not math.isnan(number)]
-    return " to ".join(dict.fromkeys(write(end) for end in (min(known), max(known)))) if known else ""
+    return (
+        " to ".join(dict.fromkeys(write(end) for end in (min(known), max(known)))) if known else ""
+    )
 
 
 def rank_runs(runs: pd.DataFrame) -> list[str]:
-    """Return the run names by mean accuracy, best first; equal ones by name, runs without any accuracy last."""
-    means = runs.groupby("run")["accuracy"].mean()  # groupby sorts by name, and the stable sort keeps that order
+    """Return the run names by mean accuracy, best first; equal ones by name, runs without any
+    accuracy last.
+    """
+    means = runs.groupby("run")[
+        "accuracy"
+    ].mean()  # groupby sorts by name, and the stable sort keeps that order
     return means.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
 
 
 def with_margin(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with ``margin``: accuracy minus own frozen baseline, a fraction; NaN if D3 is not evaluated."""
+    """Return the runs with ``margin``: accuracy minus own frozen baseline, a fraction; NaN if D3 is
+    not evaluated.
+    """
     runs = runs.astype({"accuracy": float, "own_frozen_acc": float})
     return runs.assign(margin=margin_of(runs, "own_frozen_acc", "depth"))
 
 
 def margin_of(runs: pd.DataFrame, baseline: str, check: str) -> pd.Series:
-    """Return accuracy minus the baseline of a column, a fraction; NaN where the check of it was not evaluated."""
+    """Return accuracy minus the baseline of a column, a fraction; NaN where the check of it was not
+    evaluated.
+    """
     margins: pd.Series = depth_margin(runs["accuracy"].astype(float), runs[baseline].astype(float))
     return margins.where(runs[f"{check}_fires"].notna()) if f"{check}_fires" in runs else margins
 

@@ -1,7 +1,8 @@
-"""Many audits as tidy tables: one row per run; per run and layer; per run, epoch and layer; what each run took.
+"""Many audits as tidy tables: one row per run; per run and layer; per run, epoch and layer; what
+each run took.
 
-Times and devices of trainings have a table of their own: they differ every time, and what is made from the others does
-not.
+Times and devices of trainings have a table of their own: they differ every time, and what is made
+from the others does not.
 """
 
 from __future__ import annotations
@@ -23,8 +24,19 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields
-WORK = ("seconds", "device", "commit", "cpu", "torch", "data_sha256", "checkpoint_sha256", "audit_sha256")
-AS_TEXT = dict.fromkeys((*WORK[1:], "digest"), str)  # hexadecimal digits and versions, which may look like numbers
+WORK = (
+    "seconds",
+    "device",
+    "commit",
+    "cpu",
+    "torch",
+    "data_sha256",
+    "checkpoint_sha256",
+    "audit_sha256",
+)
+AS_TEXT = dict.fromkeys(
+    (*WORK[1:], "digest"), str
+)  # hexadecimal digits and versions, which may look like numbers
 # The summary in one JSON of all audits: column in the table of runs -> name there.
 SUMMARY = {"accuracy": "accuracy", "hidden_norm_last": "hidden_norm_last", "grad_norm_last": "grad_norm_last",
            "stability": "stability", "own_frozen_acc": "frozen_accuracy", "four_check": "verdict",
@@ -34,9 +46,11 @@ OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds",
 
 @dataclass(frozen=True)
 class Tidy:
-    """Input of a figure or a table: its settings in the order in which they are shown, and their tables.
+    """Input of a figure or a table: its settings in the order in which they are shown, and their
+    tables.
 
-    `runs_table`, `layers_table`, `trajectories_table` and `work_table` make them; those that are not read are empty.
+    `runs_table`, `layers_table`, `trajectories_table` and `work_table` make them; those that are
+    not read are empty.
     """
 
     settings: tuple[str, ...]
@@ -64,7 +78,10 @@ class Tidy:
             return self
         for run in set(runs) - (known := set(self.runs["run"])):
             raise unknown("run", run, known, where=listed(self.settings, 3))
-        parts = {name: (table := getattr(self, name))[table["run"].isin(runs)].reset_index(drop=True) for name in TIDY}
+        parts = {
+            name: (table := getattr(self, name))[table["run"].isin(runs)].reset_index(drop=True)
+            for name in TIDY
+        }
         there = set(parts["runs"]["setting"])
         return Tidy(tuple(setting for setting in self.settings if setting in there), **parts)
 
@@ -75,7 +92,9 @@ class Tidy:
             AuditError: a setting has none.
         """
         if absent := set(self.settings) - set(self.trajectories["setting"]):
-            raise AuditError(f"setting '{min(absent)}': found no trajectories, which this draws; leave it out.")
+            raise AuditError(
+                f"setting '{min(absent)}': found no trajectories, which this draws; leave it out."
+            )
         return self.trajectories
 
     def mean_of_blocks(self, name: str) -> pd.Series:
@@ -86,9 +105,11 @@ class Tidy:
 
 
 def side_of(table: pd.DataFrame, *names: str) -> str:
-    """Return the suffix of credit metrics that every row of a table has: none, or `AT_INPUT` if a row has no others.
+    """Return the suffix of credit metrics that every row of a table has: none, or `AT_INPUT` if a
+    row has no others.
 
-    Audits of before credits were compared at the blocks' outputs have cosines there, and no rho or nudging.
+    Audits of before credits were compared at the blocks' outputs have cosines there, and no rho or
+    nudging.
     """
     known = [name for name in names if f"{name}{AT_INPUT}" in table]
     lacking = any((table[name].isna() & table[f"{name}{AT_INPUT}"].notna()).any() for name in known)
@@ -96,23 +117,30 @@ def side_of(table: pd.DataFrame, *names: str) -> str:
 
 
 def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
-    """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their files.
+    """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their
+    files.
 
     Args:
         runs: the runs to keep; all of them if none is named.
 
     Raises:
-        AuditError: a file is missing or is not a table, has rows of another setting than its folder, or none has one of
-            `runs`.
+        AuditError: a file is missing or is not a table, has rows of another setting than its
+            folder, or none has one of `runs`.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
         files[table_name(path)].append(path)
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
-    verdicts = pd.DataFrame(map(verdicts_of, tables["runs"].to_dict("records")), tables["runs"].index)
-    tables["runs"] = tables["runs"].assign(**verdicts)  # as they follow from the outcomes, whatever the file says
+    verdicts = pd.DataFrame(
+        map(verdicts_of, tables["runs"].to_dict("records")), tables["runs"].index
+    )
+    tables["runs"] = tables["runs"].assign(
+        **verdicts
+    )  # as they follow from the outcomes, whatever the file says
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
-    return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()}).only(runs)
+    return Tidy(
+        settings, **{name: table.reset_index(drop=True) for name, table in tables.items()}
+    ).only(runs)
 
 
 def table_name(path: Path) -> str:
@@ -123,7 +151,9 @@ def table_name(path: Path) -> str:
 def _checked(path: Path) -> pd.DataFrame:
     table = read_table(path)
     if found := sorted({str(name) for name in table["setting"]} - {path.parent.name}):
-        raise AuditError(f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its folder.")
+        raise AuditError(
+            f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its folder."
+        )
     return table
 
 
@@ -142,14 +172,17 @@ def read_table(path: str | Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype=AS_TEXT)
     except (OSError, ValueError) as error:
-        raise AuditError(f"{path}: found no table ({error}); delete the file and make it again.") from error
+        raise AuditError(
+            f"{path}: found no table ({error}); delete the file and make it again."
+        ) from error
 
 
 def read_audits(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """Read audits of trained runs in the order of setting, run and seed.
 
     Raises:
-        AuditError: a file is not an audit of a trained run, or its run is not the one that its path names.
+        AuditError: a file is not an audit of a trained run, or its run is not the one that its path
+            names.
     """
     return sorted(map(_read, paths), key=lambda audit: [audit[key] for key in KEY])
 
@@ -162,12 +195,16 @@ def _read(path: str | Path) -> dict[str, Any]:
             " again."
         )
     if (found := RunKey(*(audit[key] for key in KEY))) != (expected := RunKey.of(path)):
-        raise AuditError(f"{path}: of {found}; expected the run of its path, {expected}. Delete it and make it again.")
+        raise AuditError(
+            f"{path}: of {found}; expected the run of its path, {expected}. Delete it and make it again."
+        )
     return audit | {"audit_sha256": sha256_of(path)}
 
 
 def together(audits: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return all audits of a setting as one JSON: ``reports`` by run and seed, and ``summary``, one entry for each."""
+    """Return all audits of a setting as one JSON: ``reports`` by run and seed, and ``summary``, one
+    entry for each.
+    """
     runs = runs_table(audits).rename(columns=SUMMARY)[[*KEY[1:], *SUMMARY.values()]].astype(object)
     keys = [f"{audit['run']}/seed{audit['seed']}" for audit in audits]
     summary = runs.where(runs.notna(), None).to_dict("records")
@@ -175,11 +212,13 @@ def together(audits: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one row per run and seed: accuracy, baselines, every check's number and outcome, verdicts.
+    """Return one row per run and seed: accuracy, baselines, every check's number and outcome,
+    verdicts.
 
-    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was not evaluated; so
-    are its ``_distance`` from the limit and the ends of its 95 % interval, ``_interval_low`` and ``_interval_high``.
-    ``finite`` is False where a state, gradient or logit is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
+    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was
+    not evaluated; so are its ``_distance`` from the limit and the ends of its 95 % interval,
+    ``_interval_low`` and ``_interval_high``. ``finite`` is False where a state, gradient or logit
+    is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
     return pd.DataFrame([run_row(audit) for audit in audits])
 
@@ -190,31 +229,44 @@ def tidy_of(audits: list[dict[str, Any]], trajectories: Sequence[str | Path]) ->
     Raises:
         AuditError: as `trajectories_table`.
     """
-    tables = runs_table(audits), layers_table(audits), trajectories_table(trajectories, audits), work_table(audits)
+    tables = (
+        runs_table(audits),
+        layers_table(audits),
+        trajectories_table(trajectories, audits),
+        work_table(audits),
+    )
     return Tidy(tuple(dict.fromkeys(audit["setting"] for audit in audits)), *tables)
 
 
 def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one row per run and seed: what its training took, on what, and digests of its data and files."""
+    """Return one row per run and seed: what its training took, on what, and digests of its data and
+    files.
+    """
     return pd.DataFrame([{key: audit.get(key) for key in (*KEY, *WORK)} for audit in audits])
 
 
 def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one row per run, seed and state: norms, growth, float32 agreement, credit of the block that reads it."""
+    """Return one row per run, seed and state: norms, growth, float32 agreement, credit of the block
+    that reads it.
+    """
     return pd.DataFrame([row for audit in audits for row in layer_rows(audit)])
 
 
 def trajectories_table(paths: Sequence[str | Path], audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one row per run, seed, epoch and layer of the trajectory files ``.../{setting}/{run}/seed{seed}.csv``.
+    """Return one row per run, seed, epoch and layer of the trajectory files
+    ``.../{setting}/{run}/seed{seed}.csv``.
 
     Raises:
-        AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its run.
+        AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its
+            run.
     """
     of_run = {RunKey(*(audit[key] for key in KEY)): audit for audit in audits}
     frames = [pd.DataFrame(columns=[*TRAJECTORY_COLUMNS, *KEY])] if not paths else []
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         spec, history = RunSpec.from_dict(of_run[key]["spec"]), read_trajectory(path)
-        check_history(history, spec, of_run[key]["headline_acc"], of_run[key]["stopped_after"], str(path))
+        check_history(
+            history, spec, of_run[key]["headline_acc"], of_run[key]["stopped_after"], str(path)
+        )
         frames.append(read_table(path).assign(**key._asdict()))
     table = pd.concat(frames, ignore_index=True)
     return table[[*KEY, *table.columns.drop(list(KEY))]]

@@ -1,4 +1,6 @@
-"""Every run's verdicts in a few lines of text, read from tidy tables. Imports no pandas: the workflow starts fast."""
+"""Every run's verdicts in a few lines of text, read from tidy tables. Imports no pandas: the
+workflow starts fast.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ Row = Mapping[str, Any]
 
 
 def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
-    """Yield a heading per setting and a line per run and verdict, of the settings whose tidy table exists.
+    """Yield a heading per setting and a line per run and verdict, of the settings whose tidy table
+    exists.
 
-    Where seeds of a run differ, or the verdict over them is borderline, that verdict follows on a line of its own.
+    Where seeds of a run differ, or the verdict over them is borderline, that verdict follows on a
+    line of its own.
     """
     for setting in settings:
         path = Path(tidy_file("runs", setting))
@@ -53,5 +57,7 @@ def percent(fractions: Sequence[str]) -> str:
     ('61-68 %', '98 %', '')
     """
     known = [float(fraction) for fraction in fractions if fraction]
-    ends = sorted({f"{100 * end:.0f}" for end in (min(known), max(known))}, key=float) if known else []
+    ends = (
+        sorted({f"{100 * end:.0f}" for end in (min(known), max(known))}, key=float) if known else []
+    )
     return f"{'-'.join(ends)} %" if ends else ""

@@ -8,16 +8,19 @@ In a test file of your own, beside the module of your method:
 
     @pytest.mark.parametrize("method", ["my_method:SignDFA", SignDFA, SignDFA(), "dfa"])
     def test_the_method_conforms(method):
-        check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for each mistake
+        check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for each
+        mistake
 
-`CHECKS` lists the checks, from the modules beside this one; the docstring of each describes it. They train
-networks of a few hundred weights on clouds of points, so they judge the wiring of a method and not its quality: a
-method that conforms has credits of the right shape and sign that depend on their arguments alone, survives checkpoints
-and interruptions bit by bit, and works with every option and architecture. The audit measures the rest.
+`CHECKS` lists the checks, from the modules beside this one; the docstring of each describes it.
+They train networks of a few hundred weights on clouds of points, so they judge the wiring of a
+method and not its quality: a method that conforms has credits of the right shape and sign that
+depend on their arguments alone, survives checkpoints and interruptions bit by bit, and works with
+every option and architecture. The audit measures the rest.
 
-Two conventions matter. Everything that a credit depends on lives in the parameters and buffers of the state. Feedback
-that leads directly from the output error to a state has shape ``(d, C)`` or ``(C, d)``, or is a stack of those, so that
-the checks of sign can replace it by the head's own weight; one that leads to the input, added there, ``(inputs, C)``.
+Two conventions matter. Everything that a credit depends on lives in the parameters and buffers of
+the state. Feedback that leads directly from the output error to a state has shape ``(d, C)`` or
+``(C, d)``, or is a stack of those, so that the checks of sign can replace it by the head's own
+weight; one that leads to the input, added there, ``(inputs, C)``.
 
 Shapes: B batch, d width, L blocks, C classes.
 """
@@ -49,12 +52,17 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     )
 }  # fmt: skip
 
-# Which failures explain which: FIRST explains all that come later, FORM none, STATE those of trainings, and any other
-# all after it.
+# Which failures explain which: FIRST explains all that come later, FORM none, STATE those of
+# trainings, and any other all after it.
 FIRST = {"process", "apart", "shapes", "calls", "purity", "finite", "determinism"}
 FORM = {"declarations", "detached", "traits"}
 STATE = {"auxiliary", "saved", "resume"}
-SINGLE = {"labels", "rows", "direction", "downhill"}  # of single credits, which STATE does not explain
+SINGLE = {
+    "labels",
+    "rows",
+    "direction",
+    "downhill",
+}  # of single credits, which STATE does not explain
 
 
 @dataclass(frozen=True)
@@ -89,13 +97,14 @@ def check_method(method: str | type[Method] | Method) -> None:
 
 
 def conformance(method: str | type[Method] | Method) -> Conformance:
-    """Run the checks of `CHECKS` on a method, without those whose failure another one would explain.
+    """Run the checks of `CHECKS` on a method, without those whose failure another one would
+    explain.
 
     The process's random state, threads, default type and gradient mode stay as they are.
 
     Args:
-        method: a registered name, ``package.module:ClassName``, a class whose constants all have defaults, or an
-            instance.
+        method: a registered name, ``package.module:ClassName``, a class whose constants all have
+            defaults, or an instance.
 
     Raises:
         AuditError: the method is unknown.
@@ -103,7 +112,9 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
     subject = Subject(*_instance_and_name(method))
     passed: list[str] = []
     findings: dict[str, str] = {}
-    for name in following(sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)), "check"):
+    for name in following(
+        sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)), "check"
+    ):
         if _follows(name, set(findings)):
             continue
         if error := _failure(CHECKS[name], subject):
@@ -123,20 +134,36 @@ def _follows(name: str, failed: set[str]) -> bool:
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
     try:
-        found = load_method(method) if isinstance(method, str) else method() if isinstance(method, type) else method
+        found = (
+            load_method(method)
+            if isinstance(method, str)
+            else method()
+            if isinstance(method, type)
+            else method
+        )
     except TypeError as error:
-        raise AuditError(f"{method}: {error}. Give its constants defaults, or pass an instance.") from error
+        raise AuditError(
+            f"{method}: {error}. Give its constants defaults, or pass an instance."
+        ) from error
     if not isinstance(found, Method):
-        raise AuditError(f"method: found {method!r}; expected a name, a Method class or an instance of one.")
+        raise AuditError(
+            f"method: found {method!r}; expected a name, a Method class or an instance of one."
+        )
     name = f"{type(found).__module__}:{type(found).__qualname__}"
     return found, next((registered for registered, other in METHODS.items() if other == name), name)
 
 
 def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseException | None:
     try:
-        with kept_settings(), seeded(stream_seed(subject.seed, "checks")):  # a seed that no method sets
+        with (
+            kept_settings(),
+            seeded(stream_seed(subject.seed, "checks")),
+        ):  # a seed that no method sets
             torch.set_num_threads(1)  # tensors this small are slower on several
             check(subject)
-    except (Exception, SystemExit) as error:  # whatever a method does wrong is a finding of this check
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # whatever a method does wrong is a finding of this check
         return error
     return None

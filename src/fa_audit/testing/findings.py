@@ -31,12 +31,16 @@ def expect_none(names: list[str], found: str, expected: str, advice: str) -> Non
     expect(not names, found.format(listed(names, most=3)), expected, advice)
 
 
-def expect_same(one: Mapping[str, Tensor], other: Mapping[str, Tensor], found: str, advice: str) -> None:
+def expect_same(
+    one: Mapping[str, Tensor], other: Mapping[str, Tensor], found: str, advice: str
+) -> None:
     """Raise a `Finding` unless two sets of tensors have the same names and bits (NaN equals NaN)."""
     expect_none(differing(one, other), found, "the same bits", advice)
 
 
-def expect_finite(tensors: Mapping[str, Tensor], where: str, advice: str = "guard divisions and logs") -> None:
+def expect_finite(
+    tensors: Mapping[str, Tensor], where: str, advice: str = "guard divisions and logs"
+) -> None:
     """Raise a `Finding` if a tensor holds NaN or infinities."""
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     expect_none(broken, f"NaN or Inf in {{}} {where}".rstrip(), "finite numbers", advice)
@@ -44,15 +48,23 @@ def expect_finite(tensors: Mapping[str, Tensor], where: str, advice: str = "guar
 
 def differing(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:
     """List the names under which the bits differ (NaN equals NaN), or which only one side has."""
-    return [name for name in one | other if not (name in one and name in other and _same(one[name], other[name]))]
+    return [
+        name
+        for name in one | other
+        if not (name in one and name in other and _same(one[name], other[name]))
+    ]
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+    return one.shape == other.shape and bool(
+        ((one == other) | ((one != one) & (other != other))).all()
+    )
 
 
 def in_one_line(error: BaseException, method: Method) -> str:
-    """Describe a failure of a check: a finding, or an exception and the line of the method that raised it."""
+    """Describe a failure of a check: a finding, or an exception and the line of the method that
+    raised it.
+    """
     if isinstance(error, Finding | AuditError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)

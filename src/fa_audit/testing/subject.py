@@ -22,10 +22,19 @@ from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors
 from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import Trained, train
 
-WIDTH, DEPTH, CLASSES = 21, 3, 6  # no two alike, nor like a bridge's hidden layers: feedback is found by its shape
+WIDTH, DEPTH, CLASSES = (
+    21,
+    3,
+    6,
+)  # no two alike, nor like a bridge's hidden layers: feedback is found by its shape
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 SAMPLES, HELD_OUT = 97, 60  # the last minibatch of 16 holds a single sample
-COMMON = {"epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}  # decay would move what no gradient reaches
+COMMON = {
+    "epochs": 2,
+    "batch_size": 16,
+    "lr": 2e-2,
+    "weight_decay": 0.0,
+}  # decay would move what no gradient reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +65,19 @@ class Subject:
         return copy.deepcopy(replace(self.method))
 
     def spec(self, **changes: Any) -> RunSpec:
-        """Return a small specification; `changes` are its fields, and options for networks that have them."""
+        """Return a small specification; `changes` are its fields, and options for networks that
+        have them.
+        """
         given = {name: changes.pop(name, value) for name, value in OPTIONS.items()}
-        options = tuple((name, given[name]) for name in given if name in architecture_options(self.architecture))
-        values = {"dataset": self.data.name, "architecture": self.architecture, "method": self.name, "seed": self.seed}
+        options = tuple(
+            (name, given[name]) for name in given if name in architecture_options(self.architecture)
+        )
+        values = {
+            "dataset": self.data.name,
+            "architecture": self.architecture,
+            "method": self.name,
+            "seed": self.seed,
+        }
         return RunSpec(**{**values, "architecture_options": options, **COMMON, **changes})
 
     def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
@@ -112,7 +130,11 @@ def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
 def kept_settings() -> Iterator[None]:
     """Restore torch's threads, default type and gradient mode, and Python's random state."""
     drawn = random.getstate()
-    threads, default, gradients = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    threads, default, gradients = (
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+    )
     try:
         yield
     finally:
@@ -124,4 +146,6 @@ def kept_settings() -> Iterator[None]:
 
 def named(credits: Credits) -> dict[str, Tensor]:
     """Name the credits, bottom to top."""
-    return {"embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
+    return {"embedding": credits.embedding} | {
+        f"block {layer}": a for layer, a in enumerate(credits.blocks)
+    }

@@ -35,7 +35,11 @@ HINT = "name another file, or delete a damaged one and train the run again"
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
     """Return every tensor of a learner, named ``network.*`` and ``state.*``."""
     parts = {"network": learner.network, "state": learner.state}
-    return {f"{part}.{name}": tensor for part, module in parts.items() for name, tensor in module.state_dict().items()}
+    return {
+        f"{part}.{name}": tensor
+        for part, module in parts.items()
+        for name, tensor in module.state_dict().items()
+    }
 
 
 def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
@@ -53,7 +57,11 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with ``prefix.``, by the rest of their names."""
-    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
+    return {
+        name.removeprefix(f"{prefix}."): value
+        for name, value in tensors.items()
+        if name.startswith(f"{prefix}.")
+    }
 
 
 def save_checkpoint(learner: Learner, path: str | Path) -> None:
@@ -83,14 +91,15 @@ def load_checkpoint(
     A file never decides which code runs: it can name registered methods and architectures only.
 
     Args:
-        method: constants and functions to use, instead of those that the file names; required if its method is not
-            registered.
-        architecture: the name ``package.module:Class`` that the file may have; required if its architecture is not
-            registered.
+        method: constants and functions to use, instead of those that the file names; required if
+            its method is not registered.
+        architecture: the name ``package.module:Class`` that the file may have; required if its
+            architecture is not registered.
 
     Raises:
-        AuditError: the file is missing, damaged or no checkpoint, its tensors do not fit its specification, or it
-            names a method or architecture that is neither registered nor given.
+        AuditError: the file is missing, damaged or no checkpoint, its tensors do not fit its
+            specification, or it names a method or architecture that is neither registered nor
+            given.
     """
     tensors, about = read_tensor_file(path, FORMAT)
     try:
@@ -99,11 +108,15 @@ def load_checkpoint(
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error
     except (*FOREIGN, RuntimeError) as error:
-        raise AuditError(f"{path}: the tensors do not fit their specification: {_message(error)}; {HINT}.") from error
+        raise AuditError(
+            f"{path}: the tensors do not fit their specification: {_message(error)}; {HINT}."
+        ) from error
     return learner.to(device)
 
 
-def _untrained(about: dict[str, Any], method: Method | None, architecture: str | None, path: str) -> Learner:
+def _untrained(
+    about: dict[str, Any], method: Method | None, architecture: str | None, path: str
+) -> Learner:
     """Build the learner that a checkpoint describes, from registered classes or those given."""
     spec = RunSpec.from_dict(about["spec"])
     if spec.architecture not in (*ARCHITECTURES, architecture):
@@ -115,7 +128,9 @@ def _untrained(about: dict[str, Any], method: Method | None, architecture: str |
     if method is None:
         method = _registered_method(spec.method, about["method"])
     elif about["method"] != _described(method):
-        log.warning("%s was written with %s; continuing with %s", path, about["method"], _described(method))
+        log.warning(
+            "%s was written with %s; continuing with %s", path, about["method"], _described(method)
+        )
     return build(spec, tuple(about["image_shape"]), about["classes"], method)
 
 
@@ -142,15 +157,19 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     return replace(load_method(name), **stored["constants"])
 
 
-def write_tensor_file(path: str | Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors and what describes them, as JSON types, with a SHA-256 over both; equal content, equal bytes.
+def write_tensor_file(
+    path: str | Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
+) -> None:
+    """Write tensors and what describes them, as JSON types, with a SHA-256 over both; equal
+    content, equal bytes.
 
     Args:
         kind: what the file holds, and the version of its form.
     """
     about = {"format": kind} | dict(about)
     about |= {"sha256": _checksum(tensors, about)}
-    # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must be equal bytes.
+    # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must
+    # be equal bytes.
     metadata = {"fa_audit": json.dumps(about, sort_keys=True)}
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # Not save_file: killed, it leaves a temporary file under a name of its own.
@@ -169,7 +188,9 @@ def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], di
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         undamaged = about.pop("sha256") == _checksum(tensors, about)
     except (OSError, MemoryError, SafetensorError, *FOREIGN) as error:
-        found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
+        found = (
+            "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
+        )
         raise AuditError(
             f"{path}: {found} ({type(error).__name__}: {_message(error)}). Expected safetensors written by fa-audit;"
             f" {HINT}."
@@ -182,8 +203,13 @@ def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], di
 
 
 def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
-    """Return one SHA-256 over the description and over the tensors' names, types, shapes and contents."""
-    described = [(name, str(t.dtype), list(t.shape), checksum(t.detach().cpu())) for name, t in sorted(tensors.items())]
+    """Return one SHA-256 over the description and over the tensors' names, types, shapes and
+    contents.
+    """
+    described = [
+        (name, str(t.dtype), list(t.shape), checksum(t.detach().cpu()))
+        for name, t in sorted(tensors.items())
+    ]
     return digest_of([described, about])
 
 

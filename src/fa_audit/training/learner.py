@@ -42,38 +42,57 @@ class Learner:
         return self
 
     def trace(self, x: Tensor) -> Trace:
-        """Run the network forward on a batch, with local graphs unless its method learns end to end."""
+        """Run the network forward on a batch, with local graphs unless its method learns end to
+        end.
+        """
         return trace(self.network, x, local=not self.method.end_to_end)
 
     def train_mode(self) -> None:
-        """Set training mode for all but what is frozen, whose normalisation statistics stay as they are."""
+        """Set training mode for all but what is frozen, whose normalisation statistics stay as they
+        are.
+        """
         self.network.train()
         self.network.embed.train(not self.spec.frozen_embedding)
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
     def optimiser(self) -> Optimiser:
-        """Return the optimiser of everything that learns; without frozen parameters, which it would decay."""
+        """Return the optimiser of everything that learns; without frozen parameters, which it would
+        decay.
+        """
         decay = self.spec.weight_decay
         state = (self.state, decay if self.method.decays_state else 0.0, self.method.state_rate)
         parts = ((self.network, decay, 1.0), state)
-        learning = [([p for p in module.parameters() if p.requires_grad], *how) for module, *how in parts]
+        learning = [
+            ([p for p in module.parameters() if p.requires_grad], *how) for module, *how in parts
+        ]
         return Optimiser(learning, self.spec.lr, self.spec.optimiser, self._clips())
 
     def _clips(self) -> list[tuple[list[Tensor], float]]:
-        """Return the parameters whose gradients are clipped together, and to which norm; none without clipping."""
+        """Return the parameters whose gradients are clipped together, and to which norm; none
+        without clipping.
+        """
         network, spec = self.network, self.spec
         if not spec.clip_groups:
-            return [([*network.parameters(), *self.state.parameters()], spec.clip)] if spec.clip else []
+            return (
+                [([*network.parameters(), *self.state.parameters()], spec.clip)]
+                if spec.clip
+                else []
+            )
         body = [list(part.parameters()) for part in (network.embed, *network.blocks)]
         apart = {id(parameter) for part in body for parameter in part}
         head = [parameter for parameter in network.parameters() if id(parameter) not in apart]
-        return [(part, spec.clip_groups) for part in (*body, head, list(self.state.parameters())) if part]
+        return [
+            (part, spec.clip_groups)
+            for part in (*body, head, list(self.state.parameters()))
+            if part
+        ]
 
 
 @contextmanager
 def naming_own_code(spec: RunSpec) -> Iterator[None]:
-    """Turn an exception in a user-defined method or network, wherever it is used, into one error with its line.
+    """Turn an exception in a user-defined method or network, wherever it is used, into one error
+    with its line.
 
     Raises:
         AuditError: such code failed inside this context.
@@ -83,15 +102,17 @@ def naming_own_code(spec: RunSpec) -> Iterator[None]:
         yield
 
 
-def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None) -> Learner:
+def build(
+    spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None
+) -> Learner:
     """Build the untrained learner of a specification, on the CPU; the same bits for the same seed.
 
     Args:
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: unknown architecture or method, an invalid user-defined architecture, or more frozen
-            blocks than there are.
+        AuditError: unknown architecture or method, an invalid user-defined architecture, or more
+            frozen blocks than there are.
     """
     options = dict(spec.architecture_options) | ({"depth": 0} if spec.shallow else {})
     size = {"image_shape": image_shape, "classes": classes}
@@ -114,7 +135,9 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
             " holds what the method keeps."
         )
     if spec.frozen_blocks > len(network.blocks):
-        raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks.")
+        raise AuditError(
+            f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks."
+        )
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     if spec.frozen_embedding:
         network.embed.requires_grad_(False)
@@ -122,9 +145,14 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
 
 
 def check_network(
-    name: str, network: Network, image_shape: tuple[int, ...], classes: int, depth: int | None = None
+    name: str,
+    network: Network,
+    image_shape: tuple[int, ...],
+    classes: int,
+    depth: int | None = None,
 ) -> None:
-    """Run a user-defined network on two blank images: it must offer what methods and audits read of it.
+    """Run a user-defined network on two blank images: it must offer what methods and audits read of
+    it.
 
     Args:
         depth: the number of blocks that it was asked for; None if its default.
@@ -136,8 +164,17 @@ def check_network(
         logits, states = network(torch.zeros(2, *image_shape), return_hidden=True)
         vectors = [tuple(network.read(h).shape) for h in states]
         blocks = len(network.blocks)
-        found = {"classes": network.classes, "logits": tuple(logits.shape), "blocks": blocks, "vectors": vectors}
-    expected = {"classes": classes, "logits": (2, classes), "blocks": depth if depth is not None else blocks}
+        found = {
+            "classes": network.classes,
+            "logits": tuple(logits.shape),
+            "blocks": blocks,
+            "vectors": vectors,
+        }
+    expected = {
+        "classes": classes,
+        "logits": (2, classes),
+        "blocks": depth if depth is not None else blocks,
+    }
     widths = network.widths or (network.width,) * (blocks + 1)
     expected["vectors"] = [(2, width) for width in widths]
     if len(set(widths)) > 1:
@@ -146,16 +183,20 @@ def check_network(
         if found[what] != right:
             given = f"for two images of {classes} classes"
             advice = " (widths of h_0..h_L where blocks change them)" if what == "vectors" else ""
-            raise AuditError(f"architecture '{name}': found {what} {found[what]} {given}; expected {right}{advice}.")
+            raise AuditError(
+                f"architecture '{name}': found {what} {found[what]} {given}; expected {right}{advice}."
+            )
 
 
 def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
-    """Try the method's credits on one minibatch, once per training before it begins, and leave everything as it was.
+    """Try the method's credits on one minibatch, once per training before it begins, and leave
+    everything as it was.
 
     Credits of a wrong shape would train by broadcasting, and be audited.
 
     Raises:
-        AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and one for the embedding.
+        AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and
+            one for the embedding.
     """
     network = learner.network
     with untouched(network):
@@ -166,18 +207,33 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
 
 
 def check_shapes(
-    learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None, *, finite: bool = False
+    learner: Learner,
+    credits: Credits,
+    rows: int,
+    dtype: torch.dtype | None = None,
+    *,
+    finite: bool = False,
 ) -> None:
-    """Check number and shapes of credits and, where asked for, type and values; errors as in `check_credits`."""
+    """Check number and shapes of credits and, where asked for, type and values; errors as in
+    `check_credits`.
+    """
     network = learner.network
     problem = shape_problem(network, credits, rows, dtype)
     if finite and not problem:
         if broken := [name for name, a in _named(credits).items() if not a.isfinite().all()]:
             problem = f"NaN or infinite for {listed(broken)}"
-        if (objective := credits.objective) is not None and (objective.dim() or not objective.isfinite()):
-            problem = f"with an objective of shape {tuple(objective.shape)} that is not a finite scalar"
+        if (objective := credits.objective) is not None and (
+            objective.dim() or not objective.isfinite()
+        ):
+            problem = (
+                f"with an objective of shape {tuple(objective.shape)} that is not a finite scalar"
+            )
     if problem:
-        shape = f"({rows}, {network.width})" if not network.widths else f"({rows}, d) with d of {network.widths}"
+        shape = (
+            f"({rows}, {network.width})"
+            if not network.widths
+            else f"({rows}, d) with d of {network.widths}"
+        )
         raise AuditError(
             f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
             f" {len(network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
@@ -196,22 +252,32 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
     for layer, (name, a) in enumerate(_named(credits).items()):
         if not isinstance(a, Tensor):
             return f"{type(a).__name__} for {name}"
-        if a.is_sparse or a.shape != (rows, network.width_of(layer)) or a.dtype != (dtype or a.dtype):
+        if (
+            a.is_sparse
+            or a.shape != (rows, network.width_of(layer))
+            or a.dtype != (dtype or a.dtype)
+        ):
             return f"{'sparse ' * a.is_sparse}{tuple(a.shape)} of {a.dtype} for {name}"
     return ""
 
 
 def _named(credits: Credits) -> dict[str, Tensor]:
-    return {"the embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
+    return {"the embedding": credits.embedding} | {
+        f"block {layer}": a for layer, a in enumerate(credits.blocks)
+    }
 
 
-def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Accumulate every parameter's gradient for one minibatch; return its cross-entropy and its hits, scalars.
+def learn(
+    learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Accumulate every parameter's gradient for one minibatch; return its cross-entropy and its
+    hits, scalars.
 
-    One forward and one backward pass serve the whole network. A local method's loss is a sum of terms, each of which
-    reaches one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block, and
-    ``mean_B <h_0, r(a_embed)>``, all with credits from before the update. The gradients of these terms at ``f_l``
-    and ``h_0`` are the credits themselves, so the backward pass starts from those.
+    One forward and one backward pass serve the whole network. A local method's loss is a sum of
+    terms, each of which reaches one part of the network only: the head's cross-entropy, ``mean_B
+    <f_l, r(a_l)>`` for every block, and ``mean_B <h_0, r(a_embed)>``, all with credits from before
+    the update. The gradients of these terms at ``f_l`` and ``h_0`` are the credits themselves, so
+    the backward pass starts from those.
 
     Args:
         randomness: a generator for the method's noise, on the network's device.
@@ -219,7 +285,9 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     method, state = learner.method, learner.state
     run = learner.trace(x)
     cross_entropy = F.cross_entropy(run.logits, labels)
-    with keeping_statistics(learner.network):  # a method may run parts of the network again: count the batch once
+    with keeping_statistics(
+        learner.network
+    ):  # a method may run parts of the network again: count the batch once
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
@@ -230,17 +298,25 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
 
-Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and the gradient there (None: 1)
+Term = tuple[
+    Tensor, Tensor | None
+]  # where the backward pass starts, and the gradient there (None: 1)
 
 
 def _penalty(learner: Learner, run: Trace) -> list[Term]:
     """Return the residual penalty of the trainable blocks, if there are any."""
     residuals = run.residuals[learner.spec.frozen_blocks :]
-    return [(learner.spec.penalty * residual_energy(residuals), None)] if learner.spec.penalty and residuals else []
+    return (
+        [(learner.spec.penalty * residual_energy(residuals), None)]
+        if learner.spec.penalty and residuals
+        else []
+    )
 
 
 def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
-    """Return the terms that train embedding and trainable blocks of a local method; none for backpropagation."""
+    """Return the terms that train embedding and trainable blocks of a local method; none for
+    backpropagation.
+    """
     method, first = learner.method, learner.spec.frozen_blocks
     if method.end_to_end:
         return []
@@ -258,14 +334,17 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
 def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tensor:
     """Return the gradient of ``mean <output, r(credit)>`` at `output`, shaped like `output`.
 
-    The mean is over samples and, where a state has tokens or positions, over those: each gets the credit.
+    The mean is over samples and, where a state has tokens or positions, over those: each gets the
+    credit.
 
     Args:
         output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
         credit: ``(B, d)``.
         floor: of ``r``; None leaves the credit as it is.
     """
-    signal = (credit if floor is None else normalised(credit, floor)) * (credit.numel() / output.numel() / len(credit))
+    signal = (credit if floor is None else normalised(credit, floor)) * (
+        credit.numel() / output.numel() / len(credit)
+    )
     return Network.lift(signal, output).expand_as(output)
 
 
@@ -275,6 +354,8 @@ def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
 
 
 def normalised(credit: Tensor, floor: float = RMS_FLOOR) -> Tensor:
-    """Return ``r(a) = a / (rms(a) + floor)``, the root mean square over features, ``(B, d) -> (B, d)``."""
+    """Return ``r(a) = a / (rms(a) + floor)``, the root mean square over features, ``(B, d) -> (B,
+    d)``.
+    """
     rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
     return credit / (rms + (floor or SMALLEST))

@@ -1,4 +1,6 @@
-"""The training loop: batch, trace, credits, one backward, one optimiser step; after an epoch, history and resume."""
+"""The training loop: batch, trace, credits, one backward, one optimiser step; after an epoch,
+history and resume.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,14 @@ class Trained:
 
     Attributes:
         learner: the network and its method after the last epoch.
-        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity does not exist. An
-            untrained network's is epoch 0.
+        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity
+            does not exist. An untrained network's is epoch 0.
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
-        stopped_after: the epoch after which the monitor ended the training early; None if it did not.
-        validation_accuracy: that network's accuracy on the held-out samples; None where none are held out.
+        stopped_after: the epoch after which the monitor ended the training early; None if it did
+            not.
+        validation_accuracy: that network's accuracy on the held-out samples; None where none are
+            held out.
     """
 
     learner: Learner
@@ -69,8 +73,8 @@ def train(
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: the engine cannot learn from the method's credits on the first minibatch, or the method changed
-            frozen parameters.
+        AuditError: the engine cannot learn from the method's credits on the first minibatch, or the
+            method changed frozen parameters.
     """
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
@@ -101,8 +105,14 @@ def train(
     history = progress["history"] or observe(learner, test, epoch=0)
     stopped_after = progress["epoch"] if progress["epoch"] < spec.last_epoch else None
     if stopped_after:
-        log.info("stopped by the monitor after epoch %d: %s fired", stopped_after, " and ".join(dict(spec.monitor)))
-    held_out_accuracy = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
+        log.info(
+            "stopped by the monitor after epoch %d: %s fired",
+            stopped_after,
+            " and ".join(dict(spec.monitor)),
+        )
+    held_out_accuracy = (
+        accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
+    )
     accuracy, seconds = history[-1]["test_accuracy"], progress["seconds"]
     return Trained(learner, history, accuracy, seconds, stopped_after, held_out_accuracy)
 
@@ -111,13 +121,17 @@ def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
     """Return copies of the parameters that the run keeps at initialisation, by name."""
     if not (learner.spec.frozen_blocks or learner.spec.frozen_embedding):
         return {}
-    return {name: p.clone() for name, p in learner.network.named_parameters() if not p.requires_grad}
+    return {
+        name: p.clone() for name, p in learner.network.named_parameters() if not p.requires_grad
+    }
 
 
 def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
     """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
     own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
-    if moved := [name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])]:
+    if moved := [
+        name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])
+    ]:
         raise AuditError(
             f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training;"
             " expected every bit as it was drawn. Leave the network's parameters to the engine."
@@ -125,7 +139,9 @@ def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
 
 
 def _epoch_line(spec: RunSpec, rows: list[Row], spent: float, seconds: float) -> str:
-    """Return the log's line for an epoch, from its rows, the seconds of all epochs and those of this one."""
+    """Return the log's line for an epoch, from its rows, the seconds of all epochs and those of
+    this one.
+    """
     last, growths = rows[-1], [row["growth"] for row in rows[:-1]]
     left = spent / last["epoch"] * (spec.last_epoch - last["epoch"])
     return (
@@ -135,11 +151,17 @@ def _epoch_line(spec: RunSpec, rows: list[Row], spent: float, seconds: float) ->
     )
 
 
-Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches, augmented, before each update
+Seen = tuple[
+    float | None, float | None
+]  # loss and accuracy of an epoch's minibatches, augmented, before each update
 
 
-def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int) -> Seen:
-    """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and accuracy."""
+def _run_epoch(
+    learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int
+) -> Seen:
+    """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and
+    accuracy.
+    """
     spec = learner.spec
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
@@ -148,7 +170,9 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
     noise = generator(spec.seed, "method", epoch, device=padded.device)
     batches = training_batches(dataset, padded, spec.batch_size, randomness)
     if spec.random_targets:
-        batches = _with_random_targets(batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size)
+        batches = _with_random_targets(
+            batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size
+        )
     total, hits = torch.zeros(2, device=padded.device)
     count = len(dataset.train_labels)
     steps = -(-count // spec.batch_size)
@@ -164,7 +188,10 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
 
 
 def _with_random_targets(
-    batches: Iterator[tuple[Tensor, Tensor]], dataset: Dataset, randomness: torch.Generator, batch_size: int
+    batches: Iterator[tuple[Tensor, Tensor]],
+    dataset: Dataset,
+    randomness: torch.Generator,
+    batch_size: int,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Replace the labels of an epoch by draws, moved to the labels' device in one copy."""
     labels = dataset.train_labels
@@ -173,26 +200,34 @@ def _with_random_targets(
         yield x, targets
 
 
-def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = (None, None)) -> list[Row]:
+def observe(
+    learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = (None, None)
+) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
-    Norms are medians over the first test batch; a row's growth and credit cosines belong to the block that
-    reads the state: ``a_l`` with ``g_{l+1}`` at its output and, as ``cosine_at_input``, with ``g_l``.
-    ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all where there are fewer.
+    Norms are medians over the first test batch; a row's growth and credit cosines belong to the
+    block that reads the state: ``a_l`` with ``g_{l+1}`` at its output and, as ``cosine_at_input``,
+    with ``g_l``. ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all
+    where there are fewer.
     """
     wide = [torch.cat(parts)[:WIDE] for parts in zip(*test[: -(-WIDE // len(test[0][1]))])]
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
         credits = block_credits(learner, *test[0])
         sides = [
-            [cosine(a, g).value if a.shape == g.shape else None for a, g in zip(credits, truth.gradients[first:])]
+            [
+                cosine(a, g).value if a.shape == g.shape else None
+                for a, g in zip(credits, truth.gradients[first:])
+            ]
             for first in (1, 0)
         ]
         of_wide = [median_norm(g) for g in reference(learner.network, *wide).gradients]
         accuracy = accuracy_of(learner.network, test)
     norms = [median_norm(h) for h in truth.states]
     gradients = [median_norm(g) for g in truth.gradients]
-    columns = zip(norms, gradients, [*growth(norms), None], *([*side, None] for side in sides), of_wide)
+    columns = zip(
+        norms, gradients, [*growth(norms), None], *([*side, None] for side in sides), of_wide
+    )
     return [
         dict(zip(TRAJECTORY_COLUMNS, (epoch, layer, *values, *seen, accuracy), strict=True))
         for layer, values in enumerate(columns)
@@ -200,7 +235,9 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
 
 
 def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-    """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this batch."""
+    """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this
+    batch.
+    """
     run = learner.trace(x)
     credits = learner.method.credits(learner.network, run, labels, learner.state)
     check_shapes(learner, credits, len(x))

@@ -1,4 +1,6 @@
-"""Optimisers through torch's functional forms, which do not import its compiler: 1.1 s less for every training job."""
+"""Optimisers through torch's functional forms, which do not import its compiler: 1.1 s less for
+every training job.
+"""
 
 from __future__ import annotations
 
@@ -20,37 +22,70 @@ class Rule(Protocol):
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return the moments of a parameter before its first step."""
 
-    def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
+    def move(
+        self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float
+    ) -> None:
         """Move parameters along their gradients, in place, with their moments."""
 
 
 class AdamW:
-    """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as ``torch.optim.AdamW(fused=True)``."""
+    """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as
+    ``torch.optim.AdamW(fused=True)``.
+    """
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return the number of steps and both running means of the gradient, all zero."""
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
-        return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+        return {
+            "step": step,
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
 
-    def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
+    def move(
+        self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float
+    ) -> None:
         """Move parameters by AdamW's fused kernel."""
         gradients = [parameter.grad for parameter in parameters]
-        means, squares, steps = ([entry[name] for entry in moments] for name in ("exp_avg", "exp_avg_sq", "step"))
-        constants = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "amsgrad": False, "maximize": False}
-        adamw(parameters, gradients, means, squares, [], steps, fused=True, lr=lr, weight_decay=decay, **constants)
+        means, squares, steps = (
+            [entry[name] for entry in moments] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+        constants = {
+            "beta1": BETAS[0],
+            "beta2": BETAS[1],
+            "eps": EPS,
+            "amsgrad": False,
+            "maximize": False,
+        }
+        adamw(
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            lr=lr,
+            weight_decay=decay,
+            **constants,
+        )
 
 
 class SGD:
-    """Gradient descent with momentum 0.9 and decay in the gradient, as ``torch.optim.SGD(momentum=0.9, fused=True)``.
+    """Gradient descent with momentum 0.9 and decay in the gradient, as
+    ``torch.optim.SGD(momentum=0.9, fused=True)``.
 
-    A momentum that starts at zero, without dampening, is the first gradient after the first step, as there.
+    A momentum that starts at zero, without dampening, is the first gradient after the first step,
+    as there.
     """
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return the momentum, zero."""
         return {"momentum": torch.zeros_like(parameter)}
 
-    def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
+    def move(
+        self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float
+    ) -> None:
         """Move parameters by SGD's fused kernel."""
         gradients = [parameter.grad for parameter in parameters]
         momenta = [entry["momentum"] for entry in moments]
@@ -65,10 +100,13 @@ class Optimiser:
     """Minimise by one rule for all parameters.
 
     Attributes:
-        lr: learning rate of the next step: a scalar on the parameters' device, so that no step copies a number to it.
+        lr: learning rate of the next step: a scalar on the parameters' device, so that no step
+            copies a number to it.
         groups: parameters, their weight decay, and their learning rate as a multiple of `lr`.
-        clips: parameters whose gradients are scaled down together where they are longer than the norm beside them.
-        moments: what the rule remembers of every parameter that has had a gradient, by its position.
+        clips: parameters whose gradients are scaled down together where they are longer than the
+            norm beside them.
+        moments: what the rule remembers of every parameter that has had a gradient, by its
+            position.
     """
 
     def __init__(
@@ -81,7 +119,9 @@ class Optimiser:
         self.groups = [(list(parameters), decay, rate) for parameters, decay, rate in groups]
         device = self.parameters[0].device
         # As torch's fused kernels read it: a double on a CPU, float32 elsewhere.
-        self.lr = torch.tensor(lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
+        self.lr = torch.tensor(
+            lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device
+        )
         self.rule, self.clips = RULES[rule](), clips
         self.moments: dict[int, dict[str, Tensor]] = {}
 
@@ -97,7 +137,10 @@ class Optimiser:
     def restore(self, moments: dict[int, dict[str, Tensor]]) -> None:
         """Continue from the moments of an interrupted training, on any device."""
         own = self.parameters
-        self.moments = {i: {name: t.to(own[i].device) for name, t in entry.items()} for i, entry in moments.items()}
+        self.moments = {
+            i: {name: t.to(own[i].device) for name, t in entry.items()}
+            for i, entry in moments.items()
+        }
 
     def zero_grad(self) -> None:
         """Drop every gradient."""
@@ -107,9 +150,15 @@ class Optimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        clipped: set[int] = set()  # gradients that two parameters share, as in Kolen-Pollack, are scaled once
+        clipped: set[int] = (
+            set()
+        )  # gradients that two parameters share, as in Kolen-Pollack, are scaled once
         for parameters, norm in self.clips:
-            own = {id(p.grad): p for p in parameters if p.grad is not None and id(p.grad) not in clipped}
+            own = {
+                id(p.grad): p
+                for p in parameters
+                if p.grad is not None and id(p.grad) not in clipped
+            }
             nn.utils.clip_grad_norm_(own.values(), norm)
             clipped |= own.keys()
         first = 0

@@ -31,9 +31,12 @@ class Resume:
     """The file from which an interrupted training continues.
 
     Attributes:
-        origin: everything that decides the bits of the run; a file of another origin is stale and not used.
-        every: seconds between two states that are kept, the last one aside: writing one can take longer than an epoch.
-        previous: the file of a snapshot, from which the training goes on while it has none of its own.
+        origin: everything that decides the bits of the run; a file of another origin is stale and
+            not used.
+        every: seconds between two states that are kept, the last one aside: writing one can take
+            longer than an epoch.
+        previous: the file of a snapshot, from which the training goes on while it has none of its
+            own.
         keep: whether the run is itself a snapshot, from which another training may go on.
     """
 
@@ -45,8 +48,13 @@ class Resume:
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
-        moments = {f"optimiser.{i}.{name}": t for i, entry in optimiser.moments.items() for name, t in entry.items()}
-        # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
+        moments = {
+            f"optimiser.{i}.{name}": t
+            for i, entry in optimiser.moments.items()
+            for name, t in entry.items()
+        }
+        # The history grows with the epochs and a safetensors header is bounded: the progress goes
+        # in as a tensor.
         written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
         tensors = learner_tensors(learner) | moments | {"progress": written}
         write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.origin})
@@ -54,7 +62,11 @@ class Resume:
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None without a usable file."""
         progress = self._load(learner, optimiser)
-        return self.previous.load(learner, optimiser) if progress is None and self.previous else progress
+        return (
+            self.previous.load(learner, optimiser)
+            if progress is None and self.previous
+            else progress
+        )
 
     def _load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         """Restore the state of this file alone."""

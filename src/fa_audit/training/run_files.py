@@ -10,7 +10,14 @@ from pathlib import Path
 import torch
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import contents_digest, exclusive, remove_leftovers, sha256_of, write_json, write_text
+from fa_audit.core.files import (
+    contents_digest,
+    exclusive,
+    remove_leftovers,
+    sha256_of,
+    write_json,
+    write_text,
+)
 from fa_audit.core.origin import cuda_versions, device_name, peak_memory_mb, process_origin
 from fa_audit.core.stages import own_code
 from fa_audit.data.dataset import Dataset
@@ -26,7 +33,8 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Join what decides the bits of a run: specification, contents of data and code, libraries, device, threads.
+    """Join what decides the bits of a run: specification, contents of data and code, libraries,
+    device, threads.
 
     The device includes the model of a GPU, which decides its kernels.
     """
@@ -46,12 +54,15 @@ def train_run(
     device: str,
     previous: str = "",
 ) -> None:
-    """Train a run, from where an interrupted training stopped, and write its results with `write_run`.
+    """Train a run, from where an interrupted training stopped, and write its results with
+    `write_run`.
 
-    Waits for another process that trains the same run, such as a killed workflow's, and keeps its results.
+    Waits for another process that trains the same run, such as a killed workflow's, and keeps its
+    results.
 
     Args:
-        previous: the run of an earlier epoch that was trained before; `resume.previous` is its state, if still there.
+        previous: the run of an earlier epoch that was trained before; `resume.previous` is its
+            state, if still there.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
@@ -62,7 +73,9 @@ def train_run(
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
             known = {"data_sha256": dataset.sha256} | ({"previous": previous} if previous else {})
-            write_run(trained, **files, sidecar=sidecar, device=device, origin=resume.origin, **known)
+            write_run(
+                trained, **files, sidecar=sidecar, device=device, origin=resume.origin, **known
+            )
         resume.clear()
 
 
@@ -85,10 +98,12 @@ def write_run(
     origin: str,
     **more: str,
 ) -> None:
-    """Write the results of a run: tensors (the same bytes for the same run), what is known of them, and the history.
+    """Write the results of a run: tensors (the same bytes for the same run), what is known of them,
+    and the history.
 
     Args:
-        sidecar: JSON with the specification, the final accuracy on the whole test set, wall time and provenance.
+        sidecar: JSON with the specification, the final accuracy on the whole test set, wall time
+            and provenance.
         origin: everything that decided the bits; `fingerprint` in the file.
         more: other entries of the sidecar.
     """

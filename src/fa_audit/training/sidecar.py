@@ -1,4 +1,6 @@
-"""Load and validate a checkpoint's metadata, and compare the files of a run with it. Imports no torch."""
+"""Load and validate a checkpoint's metadata, and compare the files of a run with it. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
     for problem in problems_of(model, facts):
         found = problem.removeprefix("top level: ").rstrip(".")
-        raise AuditError(f"{path}: {found}. If it should be that, delete it and run the training again.")
+        raise AuditError(
+            f"{path}: {found}. If it should be that, delete it and run the training again."
+        )
     return facts
 
 
@@ -86,16 +90,21 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
     """Compare the run of a file with the expected one; `hint` says what to do where they differ.
 
     Raises:
-        AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
+        AuditError: they differ, as when a killed workflow's training ends after an edit of the
+            configuration.
     """
     theirs, ours = (DEPARTURES | spec.to_dict() for spec in (found, expected))
     differing = [name for name in ours if theirs[name] != ours[name]]
     if differing:
-        pairs = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)
+        pairs = "; ".join(
+            f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing
+        )
         raise AuditError(f"{path}: of another run than expected: {pairs}. {hint}")
 
 
-def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, hint: str = HINT) -> None:
+def check_baseline(
+    facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, hint: str = HINT
+) -> None:
     """Compare a baseline with what the audited network is to be compared with.
 
     Args:
@@ -104,8 +113,8 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
         audited: the network's specification.
 
     Raises:
-        AuditError: it is another run, or has another network, data set, budget or seed: its accuracy then says nothing
-            about the audited network.
+        AuditError: it is another run, or has another network, data set, budget or seed: its
+            accuracy then says nothing about the audited network.
     """
     wanted = audited.with_run(parse_run(name))
     if not _names(found := facts.get("run", name), wanted):
@@ -115,7 +124,9 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
 
 
 def _names(run: str, spec: RunSpec) -> bool:
-    """Return whether a run's name stands for this specification, with or without a learning rate of its own."""
+    """Return whether a run's name stands for this specification, with or without a learning rate of
+    its own.
+    """
     try:
         return spec.with_run(parse_run(run)) == spec
     except AuditError:

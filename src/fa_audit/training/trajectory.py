@@ -1,4 +1,6 @@
-"""The history of a training, a row per epoch and state: written, read, and compared with its run. Imports no torch."""
+"""The history of a training, a row per epoch and state: written, read, and compared with its run.
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,17 @@ def read_trajectory(path: str | Path) -> list[Row]:
     cause: Exception | None = None
     try:
         with open(path, encoding="utf-8", newline="") as stream:
-            rows = [{name: _value(name, row) for name in TRAJECTORY_COLUMNS} for row in csv.DictReader(stream)]
+            rows = [
+                {name: _value(name, row) for name in TRAJECTORY_COLUMNS}
+                for row in csv.DictReader(stream)
+            ]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         rows, cause = [], error
     if not rows:
         columns = ", ".join(TRAJECTORY_COLUMNS)
-        raise AuditError(f"{path}: expected a trajectory with the columns {columns}, and rows.") from cause
+        raise AuditError(
+            f"{path}: expected a trajectory with the columns {columns}, and rows."
+        ) from cause
     return rows
 
 
@@ -62,27 +69,42 @@ def check_history(
     stopped_after: int | None = None,
     where: str = "trajectory",
 ) -> None:
-    """Check that a history has every epoch and state of its run, and ends with the accuracy that is reported.
+    """Check that a history has every epoch and state of its run, and ends with the accuracy that is
+    reported.
 
     Epochs count from 1, and an untrained network's history is epoch 0.
 
     Args:
         accuracy: on the test set after the last epoch; None if it is not known.
-        stopped_after: the epoch after which the monitor ended the training; without a monitor it is the last one.
+        stopped_after: the epoch after which the monitor ended the training; without a monitor it is
+            the last one.
         where: the file, for the error.
 
     Raises:
-        AuditError: rows are missing or repeated, so that no flag can be called the first, or the accuracy differs.
+        AuditError: rows are missing or repeated, so that no flag can be called the first, or the
+            accuracy differs.
     """
     found = [(row["epoch"], row["layer"]) for row in history]
     depth = 0 if spec.shallow else dict(spec.architecture_options).get("depth")
     states = range((max((layer for _, layer in found), default=0) if depth is None else depth) + 1)
-    early = max((epoch for epoch, _ in found), default=0) if spec.monitor and accuracy is None else None
+    early = (
+        max((epoch for epoch, _ in found), default=0) if spec.monitor and accuracy is None else None
+    )
     last_epoch = stopped_after or early or spec.last_epoch
-    expected = [(epoch, layer) for epoch in range(min(1, last_epoch), last_epoch + 1) for layer in states]
+    expected = [
+        (epoch, layer) for epoch in range(min(1, last_epoch), last_epoch + 1) for layer in states
+    ]
     if found != expected:
-        missing = [f"epoch {epoch} state {layer}" for epoch, layer in expected if (epoch, layer) not in set(found)]
-        problem = f"no rows of {listed(missing, 3)}" if missing else "rows repeated, out of order or of another run"
+        missing = [
+            f"epoch {epoch} state {layer}"
+            for epoch, layer in expected
+            if (epoch, layer) not in set(found)
+        ]
+        problem = (
+            f"no rows of {listed(missing, 3)}"
+            if missing
+            else "rows repeated, out of order or of another run"
+        )
         raise AuditError(
             f"{where}: found {problem}; expected {len(states)} states for each of {len(expected) // len(states)}"
             " epochs. Delete it and run the training again."

@@ -5,8 +5,8 @@ title: stands above the panels.
 labels: how to print runs and settings; their names where they are not listed.
 thresholds: limits of the checks; unused by kinds that show none (part of the common signature).
 
-One new file and one line here add a figure; one that lives elsewhere is named ``package.module:function`` instead.
-This file holds names only and imports nothing.
+One new file and one line here add a figure; one that lives elsewhere is named
+``package.module:function`` instead. This file holds names only and imports nothing.
 """
 
 FIGURES: dict[str, str] = {
@@ -27,5 +27,13 @@ FIGURES: dict[str, str] = {
 }
 # Kinds that show one setting.
 FIGURES_OF_ONE = frozenset(
-    {"audit_overview", "credit_layers", "epsilon", "layer0_dominance", "layers", "penalty_rescue", "triangulation"}
+    {
+        "audit_overview",
+        "credit_layers",
+        "epsilon",
+        "layer0_dominance",
+        "layers",
+        "penalty_rescue",
+        "triangulation",
+    }
 )

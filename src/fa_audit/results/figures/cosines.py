@@ -1,4 +1,6 @@
-"""Figures of cosines between credits and gradients: why their mean misleads, and how far an epsilon shrinks them."""
+"""Figures of cosines between credits and gradients: why their mean misleads, and how far an epsilon
+shrinks them.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,28 @@ from fa_audit.results.statistics import by_run, rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy
 
 EPSILON = 1e-8  # lower bound of norms in torch.nn.functional.cosine_similarity
-COSINE, CLAMPED = f"cosine{AT_INPUT}", f"clamped_cosine{AT_INPUT}"  # as published; the gradient at the state is known
+COSINE, CLAMPED = (
+    f"cosine{AT_INPUT}",
+    f"clamped_cosine{AT_INPUT}",
+)  # as published; the gradient at the state is known
 
 
-# --- the mean over blocks, and every block ---------------------------------------------------------------------------
+# --- the mean over blocks, and every block
+# ---------------------------------------------------------------------------
 
 HOLLOW = lines.SEED | {"markerfacecolor": "white", "label": "reference below its limit"}
 
 
 @style.styled
-def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of every gradient.
+def credit_layers(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of
+    every gradient.
 
-    Credits are compared at the blocks' outputs. A marker is one seed, hollow where the gradient that it shows or is
-    compared with is below the limit of D2; in the first panel that of the last state.
+    Credits are compared at the blocks' outputs. A marker is one seed, hollow where the gradient
+    that it shows or is compared with is below the limit of D2; in the first panel that of the last
+    state.
     """
     runs, limit = tidy.runs, thresholds.g_norm_floor
     order = rank_runs(runs)
@@ -53,10 +63,14 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
     _by_layer(gradient, blocks, "grad_norm", "c", thresholds)
     low, high = gradient.get_ylim()
     if low < EPSILON < high:
-        gradient.axhline(EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon")
+        gradient.axhline(
+            EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon"
+        )
         note = f"$\\varepsilon$ = {style.number(EPSILON)}"
         style.margin_note(gradient, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
-    aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
+    aggregate.set(
+        title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy"
+    )
     style.percent_scale(aggregate)
     aggregate.axvline(0, **lines.NOUGHT)
     lines.legend_below(figure, handles)
@@ -64,11 +78,15 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
 
 
 def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
-    """Return the layers with columns of whether the gradient that is shown or compared with is below the limit."""
+    """Return the layers with columns of whether the gradient that is shown or compared with is
+    below the limit.
+    """
     layers = layers.sort_values("layer", kind="stable")  # the next row is the block's output
     below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
     above = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False)
-    return layers.assign(grad_norm_hollow=below, cosine_hollow=above.astype(bool), growth_hollow=False)
+    return layers.assign(
+        grad_norm_hollow=below, cosine_hollow=above.astype(bool), growth_hollow=False
+    )
 
 
 LAYERS = {  # column -> title and axes of its panel, and its limit
@@ -79,12 +97,17 @@ LAYERS = {  # column -> title and axes of its panel, and its limit
 
 
 @style.styled
-def layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw growth and gradient of every layer, and the cosine of every block where some run has credits.
+def layers(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Draw growth and gradient of every layer, and the cosine of every block where some run has
+    credits.
 
     Markers are as in `credit_layers`.
     """
-    groups = by_run(_hollow(tidy.layers, thresholds.g_norm_floor), rank_runs(tidy.runs), "seed", "layer")
+    groups = by_run(
+        _hollow(tidy.layers, thresholds.g_norm_floor), rank_runs(tidy.runs), "seed", "layer"
+    )
     shown = [name for name in LAYERS if name in tidy.layers and tidy.layers[name].notna().any()]
     handles = [*lines.run_handles(groups, labels), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
     figure = style.new_figure(title, height=2.6 + lines.legend_height(handles))
@@ -95,7 +118,11 @@ def layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Dia
 
 
 def _by_layer(
-    ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, letter: str, thresholds: DiagnosticThresholds
+    ax: Axes,
+    groups: Mapping[str, pd.DataFrame],
+    column: str,
+    letter: str,
+    thresholds: DiagnosticThresholds,
 ) -> None:
     name, x, y, limit = LAYERS[column]
     if limit:
@@ -110,32 +137,43 @@ def _by_layer(
         ax.axhline(0, **lines.NOUGHT)
 
 
-# --- the first block, and those behind it ----------------------------------------------------------------------------
+# --- the first block, and those behind it
+# ----------------------------------------------------------------------------
 
 ROW, SURROUNDINGS = 0.2, 1.3  # inches: a run; title, axis and legend
 LEAST_ROWS = 4
 LABEL_WIDTH = 22  # characters of a row's label in one line
 PARTS = {  # part of the blocks -> its marks
     "first": {"markersize": 5, "label": "block 0, which reads the embedding"},
-    "all": {"marker": "|", "markersize": 9, "markeredgewidth": 1.3, "label": "all blocks: the published mean"},
+    "all": {
+        "marker": "|",
+        "markersize": 9,
+        "markeredgewidth": 1.3,
+        "label": "all blocks: the published mean",
+    },
     "deep": {"markerfacecolor": "white", "markersize": 5, "label": "blocks $l \\geq 1$"},
 }
 DOT = {"marker": ".", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6, "label": "one seed"}
 
 
 @style.styled
-def layer0_dominance(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw for every run of a setting the cosine of block 0, of the blocks behind it, and the mean over all.
+def layer0_dominance(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Draw for every run of a setting the cosine of block 0, of the blocks behind it, and the mean
+    over all.
 
-    Marks are means over seeds, dots the seeds. Rows are sorted by the accuracy of the last network, the best first; the
-    snapshots of a run by epoch.
+    Marks are means over seeds, dots the seeds. Rows are sorted by the accuracy of the last network,
+    the best first; the snapshots of a run by epoch.
 
     Raises:
         AuditError: no network has a credit in block 0 and in one behind it.
     """
     parts = shares(tidy.layers)
     best = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(whole)))
-    order = sorted(set(parts["run"]), key=lambda run: (best.index(whole(run)), parse_run(run).until))
+    order = sorted(
+        set(parts["run"]), key=lambda run: (best.index(whole(run)), parse_run(run).until)
+    )
     looks = style.run_styles(order)
     names = [text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in order]
     tallest = max(1 + name.count("\n") for name in names)
@@ -156,12 +194,17 @@ def _row(ax: Axes, row: int, cosines: pd.DataFrame, look: style.RunStyle, *, lab
     plain = style.RunStyle(look.colour, look.marker).mark | {"linestyle": "none"}
     ax.plot(cosines[["first", "deep"]].mean(), [row, row], color="0.8", linewidth=2, zorder=0)
     for part, marks in PARTS.items():
-        ax.plot(cosines[part], [row] * len(cosines), **plain | DOT | {"label": f"{label}: {part}, seeds"})
+        ax.plot(
+            cosines[part],
+            [row] * len(cosines),
+            **plain | DOT | {"label": f"{label}: {part}, seeds"},
+        )
         ax.plot([cosines[part].mean()], [row], **plain | marks | {"label": f"{label}: {part}"})
 
 
 def shares(layers: pd.DataFrame) -> pd.DataFrame:
-    """Return of every run and seed the cosine of block 0, ``first``; of the blocks behind it, ``deep``; of ``all``.
+    """Return of every run and seed the cosine of block 0, ``first``; of the blocks behind it,
+    ``deep``; of ``all``.
 
     Raises:
         AuditError: no network has the first and one more.
@@ -185,18 +228,26 @@ CURVE = {"color": style.GREY, "linewidth": 1.1}
 
 
 @style.styled
-def epsilon(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw the float32 cosine of vectors with known ones as the gradient gets smaller, and networks on the same axis.
+def epsilon(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Draw the float32 cosine of vectors with known ones as the gradient gets smaller, and networks
+    on the same axis.
 
-    Left: what is reported. Right: the part of the true cosine that is reported, of those vectors (line) and of every
-    block of every network (marker) whose cosine is at least `LEAST`, at the median norm of its gradient.
+    Left: what is reported. Right: the part of the true cosine that is reported, of those vectors
+        (line) and of every
+    block of every network (marker) whose cosine is at least `LEAST`, at the median norm of its
+    gradient.
     """
     blocks = tidy.layers[tidy.layers[COSINE].abs() >= LEAST].dropna(subset=[CLAMPED])
     blocks = blocks[blocks["grad_norm"].between(NORMS[0], NORMS[-1])]
     blocks = blocks.assign(part=blocks[CLAMPED] / blocks[COSINE])
     order = [run for run in rank_runs(tidy.runs) if run in set(blocks["run"])]
     marks = {"computed in float32": CURVE, "one block, one seed": lines.SEED}
-    handles = [*lines.run_handles(order, labels), *(Line2D([], [], **look, label=x) for x, look in marks.items())]
+    handles = [
+        *lines.run_handles(order, labels),
+        *(Line2D([], [], **look, label=x) for x, look in marks.items()),
+    ]
     figure = style.new_figure(title, height=2.6 + lines.legend_height(handles))
     reported, part = axes = figure.subplots(1, 2, sharex=True)
     style.log_scale(reported, "x")
@@ -209,7 +260,10 @@ def epsilon(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Di
         lines.points(part, *lines.xy(group, "grad_norm", "part"), looks[run], label=run)
     reported.set_title("(a) What is reported", pad=15)
     part.set_title("(b) Blocks of networks", pad=15)
-    reported.set(xlabel="norm of the gradient", ylabel="cosine in float32, $\\varepsilon$ = " + style.number(EPSILON))
+    reported.set(
+        xlabel="norm of the gradient",
+        ylabel="cosine in float32, $\\varepsilon$ = " + style.number(EPSILON),
+    )
     part.set(xlabel="median $\\|g_l\\|$", ylabel="reported / true cosine")
     for ax in axes:
         _name_norms(ax, thresholds.g_norm_floor)
@@ -218,7 +272,8 @@ def epsilon(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Di
 
 
 def clamped_cosine(true: float, norms: np.ndarray) -> np.ndarray:
-    """Return the float32 cosine, each norm bounded below by epsilon, of a unit vector and others of these norms.
+    """Return the float32 cosine, each norm bounded below by epsilon, of a unit vector and others of
+    these norms.
 
     Args:
         true: the cosine that they have.
@@ -242,4 +297,6 @@ def _name_norms(ax: Axes, floor: float) -> None:
     marks = (EPSILON, "$\\varepsilon$", style.ERROR, "right"), (floor, "D2", style.GREY, "left")
     for place, name, colour, side in marks:
         ax.axvline(place, color=colour, linewidth=0.9, linestyle=(0, (4, 2)), label=name)
-        ax.annotate(f" {name} = {style.number(place)} ", xy=(place, 1), ha=side, color=colour, **above)
+        ax.annotate(
+            f" {name} = {style.number(place)} ", xy=(place, 1), ha=side, color=colour, **above
+        )

@@ -1,4 +1,6 @@
-"""The leaderboard as a picture: a row a rule, its accuracy beside that of its own frozen blocks, in every network."""
+"""The leaderboard as a picture: a row a rule, its accuracy beside that of its own frozen blocks, in
+every network.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +23,40 @@ ROW, SURROUNDINGS = 0.185, 0.7  # inches: of a rule; title and axis of a panel
 NAME, TITLE = 22, 26  # characters in one line
 TEXT = 8.5  # points: the figure can be read on a telephone
 TRAINED = {"color": style.FINE, "marker": "o", "linestyle": "none", "markersize": 5}
-FROZEN = {"color": style.GREY, "marker": "o", "linestyle": "none", "markersize": 5, "markerfacecolor": "white"}
+FROZEN = {
+    "color": style.GREY,
+    "marker": "o",
+    "linestyle": "none",
+    "markersize": 5,
+    "markerfacecolor": "white",
+}
 JOINED = {"color": style.GREY, "linewidth": 1}
 INTERVAL = {"color": style.FINE, "linewidth": 3, "alpha": 0.35, "solid_capstyle": "butt"}
 LEGEND = {"trained": TRAINED, "own frozen blocks": FROZEN, "95 % interval over seeds": INTERVAL}
 
 
 @style.styled
-def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
+def draw(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
     """Draw a panel per setting, two beside each other that share their rows, and a row per rule.
 
-    A row has the mean accuracy, and that with the rule's own frozen blocks, joined. Rows are sorted by accuracy in the
-    left setting, then in the right one. A variant of a rule has a row of its own. Runs without an accuracy are left
-    out.
+    A row has the mean accuracy, and that with the rule's own frozen blocks, joined. Rows are sorted
+    by accuracy in the left setting, then in the right one. A variant of a rule has a row of its
+    own. Runs without an accuracy are left out.
     """
     runs = tidy.runs.dropna(subset="accuracy").sort_values(["run", "seed"])
     runs = runs.assign(rule=runs["method"].where(as_published(runs), runs["run"]))
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
     columns = min(max(len(settings), 1), COLUMNS)
-    pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)] or [[]]
+    pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)] or [
+        []
+    ]
     rules = [_sorted_rules(runs, pair) for pair in pairs]
     called = style.names(sorted(set().union(*rules)), labels)
-    wrapped = {rule: text_grid.wrap(called.get(rule, rule), NAME) for names in rules for rule in names}
+    wrapped = {
+        rule: text_grid.wrap(called.get(rule, rule), NAME) for names in rules for rule in names
+    }
     lines_of_a_row = max((name.count("\n") + 1 for name in wrapped.values()), default=1)
     heights = [ROW * lines_of_a_row * max(len(names), 3) + SURROUNDINGS for names in rules]
     handles = [Line2D([], [], **look, label=name) for name, look in LEGEND.items()]

@@ -16,9 +16,20 @@ from fa_audit.results.figures import style
 from fa_audit.results.statistics import extent
 
 LEGEND_ROW, LEGEND_WIDTH, HANDLE = 0.16, 96, 8  # inches; characters of a row and of a handle
-SEED = {"color": style.GREY, "linestyle": "none", "marker": "o", "markersize": 3.5, "markeredgewidth": 0.5}
+SEED = {
+    "color": style.GREY,
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 3.5,
+    "markeredgewidth": 0.5,
+}
 NOUGHT = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
-MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9, "fillstyle": "full"}  # the dash: a mean without neighbours
+MEAN = {
+    "marker": "_",
+    "markersize": 7,
+    "linewidth": 0.9,
+    "fillstyle": "full",
+}  # the dash: a mean without neighbours
 LABEL = 0.125  # inches from one direct label to the next
 
 
@@ -28,14 +39,23 @@ def xy(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def whole_numbers(ax: Axes, most: int) -> None:
-    """Label at most `most` places of the x axis, at whole numbers; one epoch or one layer gets its label, too."""
+    """Label at most `most` places of the x axis, at whole numbers; one epoch or one layer gets its
+    label, too.
+    """
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 
 def points(
-    ax: Axes, x: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, hollow: np.ndarray | None = None
+    ax: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    look: style.RunStyle,
+    *,
+    label: str,
+    hollow: np.ndarray | None = None,
 ) -> None:
-    """Draw the run's marker for every seed, an arrow where the axis cannot show its value; NaN is absent.
+    """Draw the run's marker for every seed, an arrow where the axis cannot show its value; NaN is
+    absent.
 
     Args:
         hollow: which markers are not filled; none by default.
@@ -43,15 +63,20 @@ def points(
     hollow = np.zeros(len(values), bool) if hollow is None else hollow
     for chosen, own in ((~hollow, {}), (hollow, {"markerfacecolor": "white", "fillstyle": "full"})):
         if chosen.any():
-            ax.plot(x[chosen], style.on_scale(ax, values[chosen]), **SEED | look.mark | own, label=label)
+            ax.plot(
+                x[chosen], style.on_scale(ax, values[chosen]), **SEED | look.mark | own, label=label
+            )
     style.mark_off_scale(ax, x, values, colour=look.colour)
 
 
-def seeds_and_means(ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, hollow: str = "") -> None:
-    """Draw one column against another for every run: its seeds as `points` over a line through their means.
+def seeds_and_means(
+    ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, hollow: str = ""
+) -> None:
+    """Draw one column against another for every run: its seeds as `points` over a line through
+    their means.
 
-    Everything stands at its place on the axis, the best run on top. A line is interrupted where a value is infinite or
-    none was measured.
+    Everything stands at its place on the axis, the best run on top. A line is interrupted where a
+    value is infinite or none was measured.
 
     Args:
         hollow: a boolean column: which markers are not filled.
@@ -74,9 +99,15 @@ def mean(values: np.ndarray) -> float:
 
 
 def direct_labels(
-    ax: Axes, ends: Mapping[str, float], looks: Mapping[str, style.RunStyle], names: Mapping[str, str], *, height: float
+    ax: Axes,
+    ends: Mapping[str, float],
+    looks: Mapping[str, style.RunStyle],
+    names: Mapping[str, str],
+    *,
+    height: float,
 ) -> None:
-    """Name curves to the right of a panel of linear y axis, at the height of their ends, clear of each other.
+    """Name curves to the right of a panel of linear y axis, at the height of their ends, clear of
+    each other.
 
     Args:
         ends: the last value of every run.
@@ -100,20 +131,36 @@ def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Line2D
 
 
 def counted(
-    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
+    groups: Mapping[str, pd.DataFrame],
+    labels: Mapping[str, str],
+    *,
+    columns: Sequence[str],
+    at: str | list[str],
 ) -> dict[str, str]:
-    """Return names of runs with the number of seeds behind each mean of `columns` at each value of `at`."""
-    counts = {run: group.groupby(at)[list(columns)].count().to_numpy() for run, group in groups.items()}
-    return {run: f"{labels.get(run, run)} (n = {extent(found[found > 0]) or 0})" for run, found in counts.items()}
+    """Return names of runs with the number of seeds behind each mean of `columns` at each value of
+    `at`.
+    """
+    counts = {
+        run: group.groupby(at)[list(columns)].count().to_numpy() for run, group in groups.items()
+    }
+    return {
+        run: f"{labels.get(run, run)} (n = {extent(found[found > 0]) or 0})"
+        for run, found in counts.items()
+    }
 
 
 def mark_handles() -> list[Line2D]:
     """Return legend entries for the seeds and their mean."""
-    return [Line2D([], [], **SEED, label="one seed"), Line2D([], [], color=style.GREY, **MEAN, label="mean over seeds")]
+    return [
+        Line2D([], [], **SEED, label="one seed"),
+        Line2D([], [], color=style.GREY, **MEAN, label="mean over seeds"),
+    ]
 
 
 def legend_height(handles: Sequence[Artist]) -> float:
-    """Return inches that `legend_below` needs, with a row to spare for the arrows of values off the scale."""
+    """Return inches that `legend_below` needs, with a row to spare for the arrows of values off the
+    scale.
+    """
     return LEGEND_ROW * (-(-len(handles) // _columns(handles)) + 1)
 
 

@@ -1,6 +1,7 @@
 """The scorecard at one glance: how far every number that was run lies from the published one.
 
-A number that was not run, or does not count, has no line: the title and the headings of the settings count it.
+A number that was not run, or does not count, has no line: the title and the headings of the
+settings count it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ Group = tuple[str, list[pd.DataFrame]]  # a setting, and its numbers by quantity
 
 @style.styled
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
-    """Draw a line per setting and quantity, a mark per published number, those of several runs below each other.
+    """Draw a line per setting and quantity, a mark per published number, those of several runs
+    below each other.
 
     Args:
         rows: as `fa_audit.results.scorecard.scorecard` makes them.
@@ -48,22 +50,34 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
               for name, group in count[run].groupby("setting", sort=False)}  # fmt: skip
     columns = _columns(list(groups.items())) or [[]]
     height = max(LEAST, *map(_height, columns))
-    figure = style.new_figure(f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
+    figure = style.new_figure(
+        f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height
+    )
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for ax, column in zip(axes, columns):
         _panel(ax, column, height, count[~run]["setting"].value_counts().to_dict())
-    marks = {verdict: {"color": colour, "marker": marker} for verdict, (marker, colour) in MARKS.items()}
+    marks = {
+        verdict: {"color": colour, "marker": marker} for verdict, (marker, colour) in MARKS.items()
+    }
     marks["off the axis"] = {"color": MARKS[DIFFERS][1], "marker": BEYOND[True]}
-    handles: list[Artist] = [Line2D([], [], linestyle="none", label=label, **look) for label, look in marks.items()]
+    handles: list[Artist] = [
+        Line2D([], [], linestyle="none", label=label, **look) for label, look in marks.items()
+    ]
     handles.append(Patch(color=style.SHADE, label="within the rule"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4
+    )
     return figure
 
 
 def _columns(groups: list[Group]) -> list[list[Group]]:
-    """Return the settings in one column or two, as even as they can be without changing their order."""
+    """Return the settings in one column or two, as even as they can be without changing their
+    order.
+    """
     cuts = range(1, len(groups))
-    best = min(cuts, key=lambda cut: max(_height(groups[:cut]), _height(groups[cut:])), default=len(groups))
+    best = min(
+        cuts, key=lambda cut: max(_height(groups[:cut]), _height(groups[cut:])), default=len(groups)
+    )
     return [column for column in (groups[:best], groups[best:]) if column]
 
 
@@ -82,7 +96,9 @@ def _line_height(line: pd.DataFrame) -> float:
 
 
 def _panel(ax: Axes, column: list[Group], height: float, absent: Mapping[str, int]) -> None:
-    """Draw the settings of one column from top to bottom; `absent` counts the numbers of each that were not run."""
+    """Draw the settings of one column from top to bottom; `absent` counts the numbers of each that
+    were not run.
+    """
     places: dict[float, str] = {}
     headings, top = [], 0.0
     for setting, lines in column:
@@ -90,7 +106,9 @@ def _panel(ax: Axes, column: list[Group], height: float, absent: Mapping[str, in
         middle = top + _heading(setting) / 2
         places[middle] = text_grid.wrap(setting, HEADING)
         if absent.get(setting):
-            style.margin_note(ax, f"{absent[setting]} not run", (BESIDE, middle), gap=5, fontsize=TINY)
+            style.margin_note(
+                ax, f"{absent[setting]} not run", (BESIDE, middle), gap=5, fontsize=TINY
+            )
         top += _heading(setting)
         for line in lines:
             places[top + _line_height(line) / 2] = line["quantity"].iloc[0].replace("_", " ")
@@ -119,9 +137,17 @@ def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
 
 
 def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
-    """Draw one number: at its distance, at the edge if that is off the axis, beside the axis if there is none."""
+    """Draw one number: at its distance, at the edge if that is off the axis, beside the axis if
+    there is none.
+    """
     marker, colour = MARKS[verdict]
-    look = {"color": colour, "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none", "label": verdict}
+    look = {
+        "color": colour,
+        "markersize": 3.5,
+        "markeredgewidth": 0,
+        "linestyle": "none",
+        "label": verdict,
+    }
     look |= {"zorder": 2 + list(MARKS).index(verdict)}  # misses on top
     if pd.isna(distance):
         ax.plot(BESIDE, y, marker, transform=ax.get_yaxis_transform(), clip_on=False, **look)

@@ -1,4 +1,6 @@
-"""Grids of squares with a text in each: verdicts by run and setting, withdrawals by run and strategy."""
+"""Grids of squares with a text in each: verdicts by run and setting, withdrawals by run and
+strategy.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from fa_audit.results.tidy import Tidy
 
 PER_LINE = 6  # squares, before a setting takes a second line
 SURROUNDINGS = 1.4  # inches: title and legend
-ROW_LABEL, CHARACTERS = 16, 72  # characters of a line of a setting's name, and of all squares in a line
+ROW_LABEL, CHARACTERS = (
+    16,
+    72,
+)  # characters of a line of a setting's name, and of all squares in a line
 WHITE, HATCH = "#FFFFFF", "0.62"
 INFINITE = "\N{INFINITY}"
 NAMES = ", ".join(f"{letter} {CHECKS[check].short.lower()}" for letter, check in lettered().items())
@@ -48,16 +53,22 @@ PASS = Look("passes both in all seeds", "#CFE5F3")
 
 
 @style.styled
-def verdict_matrix(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw a square for every run (rows, best mean accuracy over all settings first) and setting (columns).
+def verdict_matrix(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Draw a square for every run (rows, best mean accuracy over all settings first) and setting
+    (columns).
 
-    Its first line has what the four-check verdicts name: a letter for a check that fires in all seeds, (a letter) for
-    one that fires in some. Its second line has the three-check result, ``FAIL`` before ``incomplete`` before ``pass``,
-    and in how many of the seeds it is that. A third line names the checks that are borderline over the seeds and whose
-    other outcome would change the four-check verdict.
+    Its first line has what the four-check verdicts name: a letter for a check that fires in all
+    seeds, (a letter) for one that fires in some. Its second line has the three-check result,
+    ``FAIL`` before ``incomplete`` before ``pass``, and in how many of the seeds it is that. A third
+    line names the checks that are borderline over the seeds and whose other outcome would change
+    the four-check verdict.
     """
     groups = dict(list(tidy.runs.groupby(["setting", "run"])))
-    rows = [(name, [*runs]) for setting in tidy.settings for name, runs in _lines(tidy, setting, labels)]
+    rows = [
+        (name, [*runs]) for setting in tidy.settings for name, runs in _lines(tidy, setting, labels)
+    ]
     width = max(len(keys) for _, keys in rows)
     room = CHARACTERS // width
     texts = {
@@ -66,22 +77,34 @@ def verdict_matrix(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresho
     }
     names = [name for name, _ in rows]
     tallest = 1 + max(text.count("\n") for text in [*texts.values(), *names])
-    figure = style.new_figure(title, height=len(rows) * (tallest * text_grid.LINE + 0.12) + SURROUNDINGS)
+    figure = style.new_figure(
+        title, height=len(rows) * (tallest * text_grid.LINE + 0.12) + SURROUNDINGS
+    )
     ax = figure.subplots()
     _frame(ax, names, [""] * width)
     for row, (_, keys) in enumerate(rows):
         for column, key in enumerate(keys):
             _square(ax, row, column, texts[key], _look(groups[key]))
     handles = list(map(_patch, (FAIL, WALK_BACK, INCOMPLETE, PASS)))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, title=KEY, title_fontsize=style.SMALL)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=2, title=KEY, title_fontsize=style.SMALL
+    )
     return figure
 
 
-def _lines(tidy: Tidy, setting: str, labels: Mapping[str, str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield the lines of a setting: its name in the first, and (setting, run), those of most settings first."""
+def _lines(
+    tidy: Tidy, setting: str, labels: Mapping[str, str]
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the lines of a setting: its name in the first, and (setting, run), those of most
+    settings first.
+    """
     settings = tidy.runs.groupby("run")["setting"].nunique()
     present = set(tidy.of(setting).runs["run"])
-    ordered = [run for run in sorted(rank_runs(tidy.runs), key=lambda run: -settings[run]) if run in present]
+    ordered = [
+        run
+        for run in sorted(rank_runs(tidy.runs), key=lambda run: -settings[run])
+        if run in present
+    ]
     for first in range(0, len(ordered), PER_LINE):
         name = "" if first else text_grid.wrap(labels.get(setting, setting), ROW_LABEL)
         yield name, [(setting, run) for run in ordered[first : first + PER_LINE]]
@@ -98,10 +121,12 @@ def _look(group: pd.DataFrame) -> Look:
 
 
 def _text(group: pd.DataFrame, room: int) -> str:
-    """Return what the four-check verdicts name; the worst three-check outcome over the seeds, and how many have it.
+    """Return what the four-check verdicts name; the worst three-check outcome over the seeds, and
+    how many have it.
 
     Args:
-        room: characters that stand beside each other in the square; of letters, which are narrow, more do.
+        room: characters that stand beside each other in the square; of letters, which are narrow,
+            more do.
     """
     failed = fails(group)
     counts = {"FAIL": failed.sum(), "incomplete": failed.isna().sum(), "pass": (~failed).sum()}
@@ -109,7 +134,11 @@ def _text(group: pd.DataFrame, room: int) -> str:
     letters = verdict_over_seeds(group.to_dict("records")).borderline
     found = f"borderline {', '.join(letters)}" if letters else ""
     doubtful = found if len(found) <= room else found.replace(" ", "\n", 1)
-    lines = [text_grid.wrap(_reasons(group), room * 3 // 2), f"{worst} {counts[worst]}/{len(group)}", doubtful]
+    lines = [
+        text_grid.wrap(_reasons(group), room * 3 // 2),
+        f"{worst} {counts[worst]}/{len(group)}",
+        doubtful,
+    ]
     return "\n".join(filter(None, lines))
 
 
@@ -125,32 +154,42 @@ def _reasons(group: pd.DataFrame) -> str:
     return ", ".join(found)
 
 
-# A strategy is a rule by which a reader withdraws ("walks back") a trained network. All of them see its accuracy:
-#   accuracy        nothing else, and so nothing to compare with (chance level is in no report): withdraws nothing
-#   + cosine        the mean over all blocks of the cosine between credit and gradient: withdraws where it is <= 0
-#   + shallow       the accuracy of the network without blocks (bp+shallow): withdraws where accuracy is not above it
-#   + (a) ... (d)   one check of the protocol: withdraws where it fires, i.e. where the four-check verdict names it
-#   full protocol   the four-check verdict: withdraws where it needs walk-back
-# The first two are the field's usual reports (Hao, Wan, Zhai 2026).
+# A strategy is a rule by which a reader withdraws ("walks back") a trained network. All of them see
+# its accuracy: accuracy        nothing else, and so nothing to compare with (chance level is in no
+# report): withdraws nothing + cosine        the mean over all blocks of the cosine between credit
+# and gradient: withdraws where it is <= 0 + shallow       the accuracy of the network without
+# blocks (bp+shallow): withdraws where accuracy is not above it + (a) ... (d)   one check of the
+# protocol: withdraws where it fires, i.e. where the four-check verdict names it full protocol   the
+# four-check verdict: withdraws where it needs walk-back The first two are the field's usual reports
+# (Hao, Wan, Zhai 2026).
 STRATEGIES = {
     "accuracy": "accuracy\nonly",
     "cosine": "accuracy\n+ cosine",
     "shallow": "accuracy\n+ shallow\nbaseline",
-    **{letter: f"accuracy\n+ ({letter})\n{CHECKS[check].short.lower()}" for letter, check in lettered().items()},
+    **{
+        letter: f"accuracy\n+ ({letter})\n{CHECKS[check].short.lower()}"
+        for letter, check in lettered().items()
+    },
     "full": "full\nprotocol",
 }
 AROUND = 1.3  # inches: title, headings and legend
 COLOURS = colormaps["Blues"]
-DARKEST, WHITE_INK = 0.85, 0.8  # place in the colour map of a fraction of 1; fraction from which ink is white
+DARKEST, WHITE_INK = (
+    0.85,
+    0.8,
+)  # place in the colour map of a fraction of 1; fraction from which ink is white
 MISSING = Look("n/a: not measured", "#F4F4F4", "\\\\\\\\")
 
 
 @style.styled
-def decision_utility(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw the fraction of each run's seeds that each strategy withdraws, over all settings together.
+def decision_utility(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Draw the fraction of each run's seeds that each strategy withdraws, over all settings
+    together.
 
-    A square has the number withdrawn and the number for which the strategy has what it needs; ``n/a`` where that is
-    none. Rows stand by mean accuracy, best first.
+    A square has the number withdrawn and the number for which the strategy has what it needs;
+    ``n/a`` where that is none. Rows stand by mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
     order = rank_runs(tidy.runs)
@@ -163,8 +202,13 @@ def decision_utility(tidy: Tidy, *, title: str, labels: Mapping[str, str], thres
             decided = withdrawn.loc[tidy.runs["run"] == run, strategy].dropna()
             text = f"{int(decided.sum())}/{len(decided)}" if len(decided) else "n/a"
             look = _shade(decided.mean()) if len(decided) else MISSING
-            _square(ax, row, column, text, look, ink="white" if decided.mean() >= WHITE_INK else "black")
-    shades = [_shade(part)._replace(meaning=text) for part, text in {0.0: "none", 0.5: "half", 1.0: "all"}.items()]
+            _square(
+                ax, row, column, text, look, ink="white" if decided.mean() >= WHITE_INK else "black"
+            )
+    shades = [
+        _shade(part)._replace(meaning=text)
+        for part, text in {0.0: "none", 0.5: "half", 1.0: "all"}.items()
+    ]
     handles = [Patch(alpha=0, label="withdrawn:"), *map(_patch, [*shades, MISSING])]
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
     return figure
@@ -182,14 +226,22 @@ def _frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def _square(ax: Axes, row: int, column: int, text: str, look: Look, *, ink: str = "black") -> None:
-    """Draw a filled, possibly hatched square with its text in the middle, the hatch kept off the text."""
+    """Draw a filled, possibly hatched square with its text in the middle, the hatch kept off the
+    text.
+    """
     place = (column - 0.5, row - 0.5), 1, 1
-    ax.add_patch(Rectangle(*place, facecolor=look.colour, edgecolor=HATCH, hatch=look.hatch, linewidth=0))
+    ax.add_patch(
+        Rectangle(*place, facecolor=look.colour, edgecolor=HATCH, hatch=look.hatch, linewidth=0)
+    )
     ax.add_patch(Rectangle(*place, fill=False, edgecolor=WHITE, linewidth=1.5))
     around = {"facecolor": look.colour, "edgecolor": "none", "boxstyle": "square,pad=0.15"}
-    ax.text(column, row, text, ha="center", va="center", fontsize=style.SMALL, color=ink, bbox=around)
+    ax.text(
+        column, row, text, ha="center", va="center", fontsize=style.SMALL, color=ink, bbox=around
+    )
 
 
 def _patch(look: Look) -> Patch:
     """Return the legend entry of squares that look like this."""
-    return Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=HATCH, linewidth=0.5, label=look.meaning)
+    return Patch(
+        facecolor=look.colour, hatch=look.hatch, edgecolor=HATCH, linewidth=0.5, label=look.meaning
+    )

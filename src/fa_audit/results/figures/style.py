@@ -1,4 +1,6 @@
-"""The one look of all figures: sizes, colours and markers of runs, limit lines, values off the scale, saving."""
+"""The one look of all figures: sizes, colours and markers of runs, limit lines, values off the
+scale, saving.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,10 @@ WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large a
 WIDE = 7.0  # inches: of a page of two columns
 TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
-# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The first colours
-# are those of Okabe and Ito (2008) without yellow, which a thin line on white paper loses; the others are as far apart,
-# also without red or green cones. Markers repeat what colours say.
+# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines.
+# The first colours are those of Okabe and Ito (2008) without yellow, which a thin line on white
+# paper loses; the others are as far apart, also without red or green cones. Markers repeat what
+# colours say.
 LOOKS = {
     "bp": ("#000000", "o"),
     "fa": ("#E69F00", "s"),
@@ -63,7 +66,11 @@ LOOKS = {
     "sigprop": ("#00005A", r"$\mathbf{Z}$"),
 }
 # Looks of user-defined methods.
-OWN = (*product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")),)
+OWN = (
+    *product(
+        ("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
+    ),
+)
 FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
 LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
 ERROR, FINE, DOUBT = LOOKS["credit_bridge"][0], LOOKS["ep"][0], LOOKS["fa"][0]  # outcomes
@@ -108,12 +115,16 @@ ORIGIN = {".pdf": "Keywords", ".png": "Comment"}  # the fields that say where a 
 
 
 def context() -> AbstractContextManager[None]:
-    """Return a context with matplotlib's defaults and `RC` on top, whatever the user's own settings are."""
+    """Return a context with matplotlib's defaults and `RC` on top, whatever the user's own settings
+    are.
+    """
     return matplotlib.style.context(["default", RC])
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Draw in `context`, with a layout that is computed once, so that every rendering has the same places."""
+    """Draw in `context`, with a layout that is computed once, so that every rendering has the same
+    places.
+    """
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
@@ -136,8 +147,16 @@ class RunStyle:
     def mark(self) -> dict[str, Any]:
         """Return the arguments of `Axes.plot` for a marker."""
         hollow = self.fill != "full" and self.marker.startswith("$")  # letters have no halves
-        edge = {"color": self.colour, "marker": self.marker, "fillstyle": self.fill, "markeredgecolor": self.colour}
-        return edge | {"markerfacecolor": "white" if hollow else self.colour, "markerfacecoloralt": "white"}
+        edge = {
+            "color": self.colour,
+            "marker": self.marker,
+            "fillstyle": self.fill,
+            "markeredgecolor": self.colour,
+        }
+        return edge | {
+            "markerfacecolor": "white" if hollow else self.colour,
+            "markerfacecoloralt": "white",
+        }
 
     @property
     def options(self) -> dict[str, Any]:
@@ -148,8 +167,9 @@ class RunStyle:
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     """Return a style per run: colour and marker are its method's, in every figure.
 
-    Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its marker and broken lines.
-    A user-defined method has a look that follows from its name; another free one where two in a figure would share it.
+    Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its
+    marker and broken lines. A user-defined method has a look that follows from its name; another
+    free one where two in a figure would share it.
     """
     groups: dict[str, list[str]] = {}
     for run in sorted(set(runs)):
@@ -175,7 +195,9 @@ def _own_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def new_figure(title: str, *, height: float) -> Figure:
-    """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
+    """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the
+    title is long.
+    """
     lines = textwrap.wrap(title, int(15 * WIDTH))
     figure = Figure(figsize=(WIDTH, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
@@ -183,7 +205,8 @@ def new_figure(title: str, *, height: float) -> Figure:
 
 
 def check_texts(texts: Iterable[str], where: str = "figure") -> None:
-    r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose a formula.
+    r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose
+    a formula.
 
     Raises:
         AuditError: a text is not such a formula; ``\$`` is a dollar sign.
@@ -206,20 +229,28 @@ def log_scale(ax: Axes, axis: str = "y") -> None:
 
 
 def percent_scale(ax: Axes, axis: str = "y") -> None:
-    """Label fractions on an axis, ``"x"`` or ``"y"``, as percentages, with as many digits as the ticks need."""
-    {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
+    """Label fractions on an axis, ``"x"`` or ``"y"``, as percentages, with as many digits as the
+    ticks need.
+    """
+    {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(
+        lambda fraction, _: f"{100 * fraction:.6g}%"
+    )
 
 
 def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bool = True) -> None:
-    """Draw a check's limit, name it in the margin and shade where the check fires; call it after the data.
+    """Draw a check's limit, name it in the margin and shade where the check fires; call it after
+    the data.
 
     Args:
         check: as in `fires`, which decides the side.
-        axis: on which the values stand; the name is to the right of a limit on y and above one on x.
+        axis: on which the values stand; the name is to the right of a limit on y and above one on
+            x.
         named: False beside a panel that has the name already.
     """
     side, upright = of_limit(check).side, axis == "x"
-    line, span, limits = (ax.axvline, ax.axvspan, "xlim") if upright else (ax.axhline, ax.axhspan, "ylim")
+    line, span, limits = (
+        (ax.axvline, ax.axvspan, "xlim") if upright else (ax.axhline, ax.axhspan, "ylim")
+    )
     line(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
     ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit
     low, high = getattr(ax, f"get_{limits}")()
@@ -228,20 +259,32 @@ def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bo
     if not named:
         return
     if upright:
-        above = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center", "color": GREY, "fontsize": SMALL}
+        above = {
+            "xytext": (0, 2),
+            "textcoords": "offset points",
+            "ha": "center",
+            "color": GREY,
+            "fontsize": SMALL,
+        }
         ax.annotate(f"fires {side} {number(limit)}", xy=(0.5, 1), xycoords="axes fraction", **above)
     else:
         margin_note(ax, f"fires\n{side}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
 
 
-def margin_note(ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any) -> None:
-    """Write beside a panel: `gap` points to the right of a place, whose x is a fraction of the axis."""
+def margin_note(
+    ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any
+) -> None:
+    """Write beside a panel: `gap` points to the right of a place, whose x is a fraction of the
+    axis.
+    """
     beside = {"xytext": (gap, 0), "textcoords": "offset points", "va": "center", "color": GREY}
     ax.annotate(text, xy=place, **{"xycoords": ("axes fraction", "data"), **beside, **options})
 
 
 def number(value: float, *, digits: int = 3) -> str:
-    """Format a few significant digits, with a power of ten below 0.001 and from 1000; infinite and NaN by name."""
+    """Format a few significant digits, with a power of ten below 0.001 and from 1000; infinite and
+    NaN by name.
+    """
     exponent = f"{value:.{digits - 1}e}".partition("e")[2]
     if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
         return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
@@ -262,7 +305,8 @@ def power(value: float, *, digits: int = 7) -> str:
 
 
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels, and of runs without one how they derive from that of their method, if it has one.
+    """Return the labels, and of runs without one how they derive from that of their method, if it
+    has one.
 
     >>> names(["dfa+penalty1e-2", "fa"], {"dfa": "DFA"})
     {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda=10^{-2}$'}
@@ -287,8 +331,11 @@ def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
     return np.where(showable, values, np.nan)
 
 
-def mark_off_scale(ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y") -> None:
-    """Draw an arrow at the end of an axis for every infinite value, at the start of a log axis for zeros.
+def mark_off_scale(
+    ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y"
+) -> None:
+    """Draw an arrow at the end of an axis for every infinite value, at the start of a log axis for
+    zeros.
 
     NaN is absent.
 
@@ -304,9 +351,21 @@ def mark_off_scale(ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: s
         ax.margins(**{axis: 0.2})  # keeps the other points clear of the edge
         look = {"linestyle": "none", "color": colour, "label": label}
         if axis == "y":
-            ax.plot(places, [edge] * len(places), marker=marker, transform=ax.get_xaxis_transform(), **look)
+            ax.plot(
+                places,
+                [edge] * len(places),
+                marker=marker,
+                transform=ax.get_xaxis_transform(),
+                **look,
+            )
         else:
-            ax.plot([edge] * len(places), places, marker=SIDEWAYS[marker], transform=ax.get_yaxis_transform(), **look)
+            ax.plot(
+                [edge] * len(places),
+                places,
+                marker=SIDEWAYS[marker],
+                transform=ax.get_yaxis_transform(),
+                **look,
+            )
 
 
 def off_scale_handles(figure: Figure) -> list[Line2D]:
@@ -320,14 +379,17 @@ def off_scale_handles(figure: Figure) -> list[Line2D]:
 
 
 def freeze_layout(figure: Figure) -> Figure:
-    """Compute the layout once and keep it, so that every rendering has the same places for everything."""
+    """Compute the layout once and keep it, so that every rendering has the same places for
+    everything.
+    """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
 
 
 def save(figure: Figure, path: str | Path, origin: str) -> None:
-    """Write a figure as PDF or PNG, whole or not at all; the same figure and origin give the same bytes.
+    """Write a figure as PDF or PNG, whole or not at all; the same figure and origin give the same
+    bytes.
 
     Args:
         path: a name that ends in .pdf or .png.
@@ -336,4 +398,6 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
     suffix = Path(path).suffix
     metadata = METADATA[suffix] | {ORIGIN[suffix]: origin}
     with context():
-        write_atomically(path, lambda part: figure.savefig(part, format=suffix[1:], metadata=metadata))
+        write_atomically(
+            path, lambda part: figure.savefig(part, format=suffix[1:], metadata=metadata)
+        )

@@ -12,10 +12,16 @@ FORMULA = r"\$[^$]*\$"  # stays in one piece
 
 
 def wrap(label: str, width: int) -> str:
-    """Break a label into lines of at most `width` characters where that is possible: at spaces, before +, after _."""
+    """Break a label into lines of at most `width` characters where that is possible: at spaces,
+    before +, after _.
+    """
     parts: list[str] = []
     for word in re.findall(rf"\s*\+*\s*(?:{FORMULA}|[^\s+])+", label) or [label]:
-        parts += [word] if _length(word) <= width else re.findall(rf"(?:{FORMULA}|[^_])*_+|(?:{FORMULA}|[^_])+", word)
+        parts += (
+            [word]
+            if _length(word) <= width
+            else re.findall(rf"(?:{FORMULA}|[^_])*_+|(?:{FORMULA}|[^_])+", word)
+        )
     lines = [""]
     for part in parts:
         if lines[-1] and _length(lines[-1] + part.rstrip()) > width:

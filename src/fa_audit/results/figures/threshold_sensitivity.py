@@ -1,7 +1,9 @@
-"""How much each verdict depends on a threshold: the fractions of runs that a check would fault, and would alone.
+"""How much each verdict depends on a threshold: the fractions of runs that a check would fault, and
+would alone.
 
-Alone: no other check, with its threshold at its limit, walks the run back anyway. `fa_audit.results.calibration`
-defines the trusted and the failing networks, and the gap between them.
+Alone: no other check, with its threshold at its limit, walks the run back anyway.
+`fa_audit.results.calibration` defines the trusted and the failing networks, and the gap between
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ from fa_audit.results.outcomes import near_limit, reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
-ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel needs beside; title and legend
+ROW, PANEL, SURROUNDINGS = (
+    0.22,
+    0.85,
+    0.75,
+)  # inches: one run; what a panel needs beside; title and legend
 FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 ANYWAY, ALONE = "0.82", "0.4"  # greys: colours are those of methods
@@ -33,12 +39,17 @@ GAP = {"color": style.FINE, "linewidth": 3, "solid_capstyle": "butt"}
 
 
 @style.styled
-def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
+def draw(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
     """Draw for each check and run the fractions of its seeds in all settings that fire, and alone."""
     runs = tidy.runs
     order, values, why = rank_runs(runs), deciding_values(runs), reasons(runs).fillna(False)
     counts = runs["run"].value_counts()
-    rows = [text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH) for run in order]
+    rows = [
+        text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH)
+        for run in order
+    ]
     row_height = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
     half = math.ceil(len(lettered()) / 2)
     figure = style.new_figure(title, height=half * (row_height * len(rows) + PANEL) + SURROUNDINGS)
@@ -51,7 +62,14 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         elsewhere = why.drop(columns=kind.letter).any(axis=1)
         for row, run in enumerate(order):
             part = runs["run"] == run
-            _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
+            _curves(
+                ax,
+                row,
+                run,
+                swept(check, values.loc[part, check], elsewhere[part], at),
+                check=check,
+                at=at,
+            )
             if near_limit(runs[part], name).any():
                 ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
         _frame(ax, kind, limit, calibrate(check, runs, values[check]))
@@ -68,7 +86,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
 
 def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
-    """Return rising thresholds: all at which the check changes its outcome for a value, the limit, both ends."""
+    """Return rising thresholds: all at which the check changes its outcome for a value, the limit,
+    both ends.
+    """
     inner = np.unique([*values[np.isfinite(values)], limit])
     if of_limit(check).unit == "factor":
         inner = inner[inner > 0]
@@ -78,34 +98,63 @@ def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
     return np.array([inner[0] - beyond, *inner, inner[-1] + beyond])
 
 
-def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> dict[str, np.ndarray]:
-    """Return two fractions of one run's networks, of those for which a check was evaluated, at every threshold of it.
+def swept(
+    check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return two fractions of one run's networks, of those for which a check was evaluated, at
+    every threshold of it.
 
-    ``fires``: on how many it fires; ``alone``: and nothing else walks them back. Neither if it was evaluated for none.
+    ``fires``: on how many it fires; ``alone``: and nothing else walks them back. Neither if it was
+        evaluated for none.
 
     Args:
-        values: of each network the number that the check decides on; NaN where it was not evaluated.
-        elsewhere: whether anything but this check walks the network back, at the protocol's thresholds.
+        values: of each network the number that the check decides on; NaN where it was not
+            evaluated.
+        elsewhere: whether anything but this check walks the network back, at the protocol's
+            thresholds.
         thresholds: shape (T,).
     """
     known = values.notna().to_numpy()
     if not known.any():
         return {}
     own = fires(check, values.to_numpy(), thresholds[:, None])[:, known]
-    return {"fires": own.mean(axis=1), "alone": (own & ~elsewhere.to_numpy(bool)[known]).mean(axis=1)}
+    return {
+        "fires": own.mean(axis=1),
+        "alone": (own & ~elsewhere.to_numpy(bool)[known]).mean(axis=1),
+    }
 
 
-def _curves(ax: Axes, row: int, run: str, found: Mapping[str, np.ndarray], *, check: str, at: np.ndarray) -> None:
-    """Draw one run's row: an area as high as the fraction that fires, the darker part as the one that does alone."""
-    # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
+def _curves(
+    ax: Axes, row: int, run: str, found: Mapping[str, np.ndarray], *, check: str, at: np.ndarray
+) -> None:
+    """Draw one run's row: an area as high as the fraction that fires, the darker part as the one
+    that does alone.
+    """
+    # A value is not beyond a threshold that equals it: a step belongs to the side where the check
+    # fires no more.
     step = "post" if of_limit(check).side == "above" else "pre"
     bottom = row + FULL / 2
     for (name, fraction), colour in zip(found.items(), (ANYWAY, ALONE)):
         label = run if name == "fires" else f"{run}: {name}"
         ax.fill_between(at, bottom, bottom - FULL * fraction, step=step, color=colour, linewidth=0)
-        ax.plot(at, bottom - FULL * fraction, drawstyle=f"steps-{step}", color=colour, linewidth=0.5, label=label)
+        ax.plot(
+            at,
+            bottom - FULL * fraction,
+            drawstyle=f"steps-{step}",
+            color=colour,
+            linewidth=0.5,
+            label=label,
+        )
     if not found:
-        ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
+        ax.text(
+            0.5,
+            row,
+            "n/a",
+            transform=ax.get_yaxis_transform(),
+            ha="center",
+            va="center",
+            fontsize=style.SMALL,
+        )
 
 
 def _frame(ax: Axes, kind: Check, limit: float, calibration: Calibration) -> None:
@@ -115,12 +164,21 @@ def _frame(ax: Axes, kind: Check, limit: float, calibration: Calibration) -> Non
     if kind.unit == "points":
         ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
     unit = " points" if kind.unit == "points" else ""
-    ax.set_title(f"({kind.letter}) {kind.short}: {kind.side} {style.number(kind.scale * limit)}{unit}", pad=8)
+    ax.set_title(
+        f"({kind.letter}) {kind.short}: {kind.side} {style.number(kind.scale * limit)}{unit}", pad=8
+    )
     ax.set_xlabel(f"threshold on {kind.axis}\n{_finding(kind, calibration)}", fontsize=style.SMALL)
     ax.axvline(limit, **LIMIT, label="limit")
     low, high = ax.get_xlim()
     if gap := calibration.gap(kind.limit):
-        ax.plot(np.clip(gap, low, high), [1, 1], transform=ax.get_xaxis_transform(), clip_on=False, label="gap", **GAP)
+        ax.plot(
+            np.clip(gap, low, high),
+            [1, 1],
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+            label="gap",
+            **GAP,
+        )
     ax.set_xlim(low, high)
     ax.tick_params(axis="y", length=0)
 
@@ -131,4 +189,8 @@ def _finding(kind: Check, calibration: Calibration) -> str:
     if absent := [group for group, edge in edges.items() if edge is None]:
         return f"no {', no '.join(absent)} networks"
     gap = calibration.gap(kind.limit)
-    return "separate: {} to {}".format(*(style.number(kind.scale * edge) for edge in gap)) if gap else "none separates"
+    return (
+        "separate: {} to {}".format(*(style.number(kind.scale * edge) for edge in gap))
+        if gap
+        else "none separates"
+    )

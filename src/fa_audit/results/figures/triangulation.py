@@ -1,4 +1,6 @@
-"""Functional triangulation: do cosine, perturbation correlation, nudging and training loss rank the runs alike?"""
+"""Functional triangulation: do cosine, perturbation correlation, nudging and training loss rank the
+runs alike?
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from fa_audit.results.tidy import Tidy, side_of
 
 ROW, SURROUNDINGS = 0.11, 1.1  # inches: a place beside its lines of text; title and headings
 LABEL_WIDTH = 16  # characters of a run's label in one line
-SIDE, MARGIN = 0.37, 0.44  # in distances of two measures: room for a rank and its value; room at both edges
+SIDE, MARGIN = (
+    0.37,
+    0.44,
+)  # in distances of two measures: room for a rank and its value; room at both edges
 MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
     "deep_cosine": "cosine\nhigh is better",
     "deep_rho": "$\\rho$\nhigh is better",
@@ -28,14 +33,19 @@ LOW_IS_BETTER = ("deep_nudging",)
 
 
 @style.styled
-def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
+def draw(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
     """Draw the rank of every run under each measure, with the mean over seeds that it follows from.
 
-    A run without a value has no rank there: it stands below the ranked ones, marked n/a, and its line is interrupted.
+    A run without a value has no rank there: it stands below the ranked ones, marked n/a, and its
+    line is interrupted.
     """
     side = side_of(tidy.runs, *CREDITS)
     ranking = rank(seed_values(tidy, side))
-    names = {run: text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in ranking["run"].unique()}
+    names = {
+        run: text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in ranking["run"].unique()
+    }
     printed = [*names.values(), *map(_text, ranking.itertuples())]
     row = ROW + text_grid.LINE * max(text.count("\n") + 1 for text in printed)
     styles = style.run_styles(names)
@@ -43,7 +53,11 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     ax = figure.subplots()
     _frame(ax, ranking, names)
     where = f"credits at the blocks' {'inputs' if side else 'outputs'}"
-    figure.supxlabel(f"rank (mean over seeds); 1 is best, = shared; {where}", fontsize=style.SMALL, color=style.GREY)
+    figure.supxlabel(
+        f"rank (mean over seeds); 1 is best, = shared; {where}",
+        fontsize=style.SMALL,
+        color=style.GREY,
+    )
     for run in names:
         ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
         _line(ax, ranked, styles[run], label=run)
@@ -51,10 +65,12 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
 
 def seed_values(tidy: Tidy, side: str = "") -> pd.DataFrame:
-    """Return every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN where there is none.
+    """Return every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN where there
+    is none.
 
-    Cosine, rho and nudging (nats) are averages over the blocks l >= 1 of the trained network. The loss decrease (nats)
-    is the mean training loss of the first epoch minus that of the last; a run of one epoch has none.
+    Cosine, rho and nudging (nats) are averages over the blocks l >= 1 of the trained network. The
+    loss decrease (nats) is the mean training loss of the first epoch minus that of the last; a run
+    of one epoch has none.
 
     Args:
         side: of the blocks at which credits are compared, as `side_of` names it.
@@ -69,15 +85,24 @@ def seed_values(tidy: Tidy, side: str = "") -> pd.DataFrame:
 def rank(values: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of a setting under every measure, a row per run and measure.
 
-    Columns: ``run, measure``; the ``mean`` over the ``measured`` seeds ``of`` all; ``rank`` (1 is best, equal means
-    share the better rank, NaN without a value) and whether it is ``tied``; ``place``, the row in which the run is
-    drawn, from 0: those without a rank last, equal ones as under the measure before, or by name.
+    Columns: ``run, measure``; the ``mean`` over the ``measured`` seeds ``of`` all; ``rank`` (1 is
+        best, equal means
+    share the better rank, NaN without a value) and whether it is ``tied``; ``place``, the row in
+    which the run is drawn, from 0: those without a rank last, equal ones as under the measure
+    before, or by name.
     """
     columns, order = [], sorted(set(values["run"]))
     for measure in MEASURES:
-        found = values.groupby("run")[measure].agg(mean="mean", measured="count", of="size").loc[order].reset_index()
+        found = (
+            values.groupby("run")[measure]
+            .agg(mean="mean", measured="count", of="size")
+            .loc[order]
+            .reset_index()
+        )
         ranks = found["mean"].rank(method="min", ascending=measure in LOW_IS_BETTER)
-        found = found.assign(measure=measure, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
+        found = found.assign(
+            measure=measure, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna()
+        )
         found = found.sort_values("rank", kind="stable").assign(place=range(len(found)))
         columns.append(found)
         order = found["run"].tolist()
@@ -104,13 +129,22 @@ def _line(ax: Axes, ranked: pd.DataFrame, look: style.RunStyle, *, label: str) -
     ends = [places[0], *places, places[-1]]  # a mark of its own beside each name
     for x in range(-1, len(places)):
         left, right = max(x + SIDE, -SIDE), min(x + 1 - SIDE, len(places) - 1 + SIDE)
-        ax.plot([left, right], ends[x + 1 : x + 3], label=label, markersize=4, linewidth=1.1, **look.options)
+        ax.plot(
+            [left, right],
+            ends[x + 1 : x + 3],
+            label=label,
+            markersize=4,
+            linewidth=1.1,
+            **look.options,
+        )
     for x, entry in enumerate(ranked.itertuples()):
         ax.text(x, entry.place, _text(entry), ha="center", va="center", fontsize=style.SMALL)
 
 
 def _text(entry: Any) -> str:
-    """Return rank, and below it the value in parentheses, and how many of the seeds have one where some have none."""
+    """Return rank, and below it the value in parentheses, and how many of the seeds have one where
+    some have none.
+    """
     if math.isnan(entry.rank):
         return "n/a"
     mark = "=" if entry.tied else ""

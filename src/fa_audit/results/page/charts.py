@@ -1,7 +1,8 @@
-"""The plots of the page: Vega-Lite specifications made with altair, the numbers of every run, colours and markers.
+"""The plots of the page: Vega-Lite specifications made with altair, the numbers of every run,
+colours and markers.
 
-A specification is made once and gets its rows in the browser, from one run or from two that are compared. Colours are
-CSS variables, so that light, dark and print need no second drawing.
+A specification is made once and gets its rows in the browser, from one run or from two that are
+compared. Colours are CSS variables, so that light, dark and print need no second drawing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ GREYISH = 0.05  # difference of red, green and blue
 COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}  # matplotlib's codes of a path -> SVG's
 HEIGHT = 150  # pixels
 BEYOND = 4  # factor by which an axis goes beyond a limit, so that the side shows on which the check fires
-# On logarithmic axes powers of ten alone have labels and lines; they are written as such where they are long.
+# On logarithmic axes powers of ten alone have labels and lines; they are written as such where they
+# are long.
 EXPONENT = "round(log(datum.value) / LN10)"
 POWER = f"abs(log(datum.value) / LN10 - {EXPONENT}) < 1e-6"
 DIGIT = "slice('⁰¹²³⁴⁵⁶⁷⁸⁹', {0}, {0} + 1)"
@@ -38,7 +40,12 @@ LOG_LABEL = (
     f" + {DIGIT.format(f'abs({EXPONENT}) % 10')}"
 )
 ON_POWERS = {"condition": {"test": POWER, "value": 1}, "value": 0}
-LOG_AXIS = {"labelExpr": LOG_LABEL, "gridOpacity": ON_POWERS, "tickOpacity": ON_POWERS, "tickCount": 5}
+LOG_AXIS = {
+    "labelExpr": LOG_LABEL,
+    "gridOpacity": ON_POWERS,
+    "tickOpacity": ON_POWERS,
+    "tickCount": 5,
+}
 # Axes take the colours of the text around the plot.
 CONFIG: dict[str, Any] = {
     "aria": False, "mark": {"aria": False},  # the figure around a plot says what it shows
@@ -78,17 +85,29 @@ PANELS = (
 
 
 def specification(panel: Panel) -> dict[str, Any]:
-    """Return the Vega-Lite specification of a plot of a data set ``rows``, which is given to it in the browser.
+    """Return the Vega-Lite specification of a plot of a data set ``rows``, which is given to it in
+    the browser.
 
-    A row has x, y and limit; run, seed, colour and shape; slot, 1 for the second of two runs that are compared.
+    A row has x, y and limit; run, seed, colour and shape; slot, 1 for the second of two runs that
+    are compared.
     """
     plain = {"format": "~%" if panel.percent else "~g", "tickCount": 5}
     number = alt.Axis(**(LOG_AXIS if panel.log else plain))
-    scale = alt.Scale(type="log", nice=True) if panel.log else alt.Scale(zero=not panel.percent, nice=True)
+    scale = (
+        alt.Scale(type="log", nice=True)
+        if panel.log
+        else alt.Scale(zero=not panel.percent, nice=True)
+    )
     y = alt.Y("y:Q", title=None, scale=scale, axis=number)
     whole = alt.Axis(format="d", tickMinStep=1, tickCount=5, grid=False)
-    x = alt.X("x:Q", title=panel.axis, scale=alt.Scale(nice=False, zero=False, padding=10), axis=whole)
-    about = [alt.Tooltip("run:N"), alt.Tooltip("seed:N", title="network"), alt.Tooltip("x:Q", title=panel.axis)]
+    x = alt.X(
+        "x:Q", title=panel.axis, scale=alt.Scale(nice=False, zero=False, padding=10), axis=whole
+    )
+    about = [
+        alt.Tooltip("run:N"),
+        alt.Tooltip("seed:N", title="network"),
+        alt.Tooltip("x:Q", title=panel.axis),
+    ]
     about.append(alt.Tooltip("y:Q", title=panel.title, format=".3~%" if panel.percent else ".4~g"))
     colour, group = alt.Color("colour:N", scale=None), alt.Detail(["slot:N", "seed:N"])
     rows = alt.Chart(alt.NamedData("rows")).encode(x=x, y=y, color=colour)
@@ -96,29 +115,41 @@ def specification(panel: Panel) -> dict[str, Any]:
     line = rows.mark_line(strokeWidth=1.6).encode(detail=group, strokeDash=dash)
     point = rows.mark_point(filled=True, size=60, opacity=1 if panel.axis == "layer" else 0)
     point = point.encode(shape=alt.Shape("shape:N", scale=None), tooltip=about)
-    chart = alt.layer(*_limit(panel), line, point, width="container", height=HEIGHT).configure(**CONFIG)
+    chart = alt.layer(*_limit(panel), line, point, width="container", height=HEIGHT).configure(
+        **CONFIG
+    )
     return dict(chart.to_dict(validate=False))
 
 
 def _limit(panel: Panel) -> list[alt.Chart]:
-    """Return a line at the limit, with the side shaded on which the check fires; a run's own line for a baseline."""
+    """Return a line at the limit, with the side shaded on which the check fires; a run's own line
+    for a baseline.
+    """
     rows = alt.Chart(alt.NamedData("rows")).transform_filter("isValid(datum.limit)")
     if not panel.limit:
         return []
     if panel.limit == "frozen":
         own = rows.transform_aggregate(limit="mean(limit)", groupby=["slot", "colour"])
-        return [own.mark_rule(strokeDash=[2, 3]).encode(y=alt.Y("limit:Q"), color=alt.Color("colour:N", scale=None))]
+        return [
+            own.mark_rule(strokeDash=[2, 3]).encode(
+                y=alt.Y("limit:Q"), color=alt.Color("colour:N", scale=None)
+            )
+        ]
     above = of_limit(panel.limit).side == "above"
     one = rows.transform_aggregate(limit=f"{'min' if above else 'max'}(limit)")
     line = one.mark_rule(color="var(--limit)", strokeDash=[5, 2]).encode(y=alt.Y("limit:Q"))
     beyond = one.transform_calculate(beyond=f"datum.limit * {BEYOND if above else 1 / BEYOND}")
     room = beyond.mark_point(opacity=0).encode(y=alt.Y("beyond:Q"))
-    area = one.mark_rect(color="var(--fires-area)").encode(y=alt.Y("limit:Q"), y2=alt.value(0 if above else HEIGHT))
+    area = one.mark_rect(color="var(--fires-area)").encode(
+        y=alt.Y("limit:Q"), y2=alt.value(0 if above else HEIGHT)
+    )
     return [area, line, room]
 
 
 def data_of(run: RunPage) -> dict[str, Any]:
-    """Return the numbers of a run that its plots show, by seed and column, and its limits, as JSON types."""
+    """Return the numbers of a run that its plots show, by seed and column, and its limits, as JSON
+    types.
+    """
     layers, epochs = (dict(list(table.groupby("seed"))) for table in (run.layers, run.trajectories))
     seeds = []
     for seed in run.seeds:
@@ -137,9 +168,15 @@ def data_of(run: RunPage) -> dict[str, Any]:
 
 
 def _over_training(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per epoch: the last state's norms, the accuracy, and the largest growth of all blocks."""
+    """Return a row per epoch: the last state's norms, the accuracy, and the largest growth of all
+    blocks.
+    """
     last = table[table["layer"] == table["layer"].max()].set_index("epoch")
-    found = last.drop(columns="growth").assign(growth=table.groupby("epoch")["growth"].max()).sort_index()
+    found = (
+        last.drop(columns="growth")
+        .assign(growth=table.groupby("epoch")["growth"].max())
+        .sort_index()
+    )
     step = max(1, math.ceil(len(found) / MOST_EPOCHS))
     kept = [*range(0, len(found) - 1, step), len(found) - 1]
     return found.iloc[kept].reset_index()
@@ -148,7 +185,11 @@ def _over_training(table: pd.DataFrame) -> pd.DataFrame:
 def _columns(table: pd.DataFrame, axis: str) -> dict[str, list[float | None]]:
     names = [axis, *(panel.key for panel in PANELS if panel.axis == axis and panel.key in table)]
     columns = {name: [_plain(value) for value in table[name]] for name in names}
-    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    return {
+        name: values
+        for name, values in columns.items()
+        if any(value is not None for value in values)
+    }
 
 
 def _plain(value: Any) -> float | None:
@@ -161,7 +202,9 @@ def _plain(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Look:
-    """How a run is drawn: the CSS variable of its colour; its marker, and this one's outline, as SVG paths in -1..1."""
+    """How a run is drawn: the CSS variable of its colour; its marker, and this one's outline, as
+    SVG paths in -1..1.
+    """
 
     colour: str
     shape: str
@@ -169,12 +212,16 @@ class Look:
 
 
 def looks(runs: Iterable[str]) -> tuple[dict[str, Look], dict[str, tuple[str, str]]]:
-    """Return the look of every run, as in the figures, and the value of every colour in light and dark."""
+    """Return the look of every run, as in the figures, and the value of every colour in light and
+    dark.
+    """
     styles = run_styles(dict.fromkeys(runs))
     colours = {to_hex(style.colour): f"--c-{to_hex(style.colour)[1:]}" for style in styles.values()}
     shapes = {run: [svg_path(style.marker, style.fill), svg_path(style.marker, "full")]
               for run, style in styles.items()}  # fmt: skip
-    found = {run: Look(colours[to_hex(style.colour)], *shapes[run]) for run, style in styles.items()}
+    found = {
+        run: Look(colours[to_hex(style.colour)], *shapes[run]) for run, style in styles.items()
+    }
     return found, {name: (colour, on_dark(colour)) for colour, name in colours.items()}
 
 
@@ -184,13 +231,16 @@ def svg_path(marker: str, fill: str) -> str:
     path = style.get_path().transformed(style.get_transform())
     parts = []
     for points, code in path.iter_segments():
-        numbers = (f"{round(2 * x, 3) + 0:g} {0 - round(2 * y, 3):g}" for x, y in points.reshape(-1, 2))
+        numbers = (
+            f"{round(2 * x, 3) + 0:g} {0 - round(2 * y, 3):g}" for x, y in points.reshape(-1, 2)
+        )
         parts.append("Z" if code == 79 else COMMANDS[int(code)] + " ".join(numbers))
     return "".join(parts)
 
 
 def on_dark(colour: str) -> str:
-    """Return a colour, lighter where it would be hard to see on the dark background; greys are turned round.
+    """Return a colour, lighter where it would be hard to see on the dark background; greys are
+    turned round.
 
     >>> on_dark("#000000"), on_dark("#0072b2"), on_dark("#e69f00")
     ('#ffffff', '#338ec1', '#e69f00')

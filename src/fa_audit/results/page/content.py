@@ -1,4 +1,6 @@
-"""Facts of every run on the page: verdicts, checks, sentences and numbers, from tidy tables and audits. No torch."""
+"""Facts of every run on the page: verdicts, checks, sentences and numbers, from tidy tables and
+audits. No torch.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def shown(value: Any) -> str:
         return "–"  # noqa: RUF001 the en dash is meant
     if not math.isfinite(number) or number == 0 or 1e-3 <= abs(number) < 1e5:
         rounded = float(f"{number:.3g}")
-        return f"{rounded:,.0f}" if math.isfinite(number) and abs(rounded) >= 1e3 else f"{rounded:.3g}"
+        return (
+            f"{rounded:,.0f}" if math.isfinite(number) and abs(rounded) >= 1e3 else f"{rounded:.3g}"
+        )
     mantissa, exponent = f"{number:.2e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"
 
@@ -70,7 +74,9 @@ class Seed:
     """One audited network."""
 
     row: Mapping[str, Any]  # its row of the tidy table of runs, with both margins
-    audit: Mapping[str, Any]  # its JSON, which alone has warnings and how intervals were formed; empty without one
+    audit: Mapping[
+        str, Any
+    ]  # its JSON, which alone has warnings and how intervals were formed; empty without one
 
     @property
     def label(self) -> str:
@@ -93,8 +99,12 @@ class Seed:
         """Return what sentences need; tables alone do not hold the null of the credits."""
         if self.audit:
             return facts_of(self.audit)
-        checks = Checks({name: self._check(name, kind) for name, kind in CHECKS.items()}, is_finite(self.row))
-        accuracy, own, bp = (_number(self.row[name]) for name in ("accuracy", "own_frozen_acc", "bp_frozen_acc"))
+        checks = Checks(
+            {name: self._check(name, kind) for name, kind in CHECKS.items()}, is_finite(self.row)
+        )
+        accuracy, own, bp = (
+            _number(self.row[name]) for name in ("accuracy", "own_frozen_acc", "bp_frozen_acc")
+        )
         return Facts(checks, accuracy, {"depth": own, "depth_strict": bp}, {}, NOT_IN_TABLES)
 
     @property
@@ -113,7 +123,9 @@ class Seed:
             saturated = product is not None and product < self.limits["saturation"]
             cause = ("saturated loss" if saturated else "collapsed reference") * bool(fires)
         interval, far = None if None in ends else ends, _number(row[f"{name}_distance"])
-        return Outcome(kind.title, _number(row[kind.column]), limit, fires, cause, interval, distance=far)
+        return Outcome(
+            kind.title, _number(row[kind.column]), limit, fires, cause, interval, distance=far
+        )
 
 
 @dataclass(frozen=True)
@@ -165,7 +177,9 @@ class RunPage:
     @property
     def is_control(self) -> bool:
         """Return whether it is there for comparison: frozen, untrained, or before its last epoch."""
-        return "baseline" in self.nature or "after epoch" in self.nature or self.first["epochs"] == 0
+        return (
+            "baseline" in self.nature or "after epoch" in self.nature or self.first["epochs"] == 0
+        )
 
     @property
     def network(self) -> str:
@@ -186,10 +200,16 @@ class RunPage:
     def _check_row(self, name: str, kind: Check) -> dict[str, Any]:
         found = [seed.checks[name] for seed in self.seeds]
         together = self.verdict.checks[kind.letter] if kind.letter else None
-        own = {check.fires for check in found}  # where no verdict has the check: it fires if it does in any
-        fires = together.fires if together else True if True in own else None if None in own else False
+        own = {
+            check.fires for check in found
+        }  # where no verdict has the check: it fires if it does in any
+        fires = (
+            together.fires if together else True if True in own else None if None in own else False
+        )
         near = together.borderline if together else any(check.borderline for check in found)
-        limits = dict.fromkeys(f"{kind.sign} {shown(kind.scale * check.threshold)}" for check in found)
+        limits = dict.fromkeys(
+            f"{kind.sign} {shown(kind.scale * check.threshold)}" for check in found
+        )
         meaning = "" if fires is None else kind.finding if fires else kind.fine
         notes = ["; ".join(filter(None, [check.note, check.interval_note])) for check in found]
         note = notes[0] if len(set(notes)) == 1 else ""
@@ -217,10 +237,15 @@ class RunPage:
         """Return what may make the numbers mean something else, and the author's remarks."""
         about: dict[str, list[str]] = defaultdict(list)
         for seed in self.seeds:
-            for text in filter(None, [*seed.audit.get("warnings", []), seed.audit.get("notes", "")]):
+            for text in filter(
+                None, [*seed.audit.get("warnings", []), seed.audit.get("notes", "")]
+            ):
                 about[capital(text)].append(seed.label)
         everyone = [seed.label for seed in self.seeds]
-        return [text if labels == everyone else f"{_listed(labels)}: {text}" for text, labels in about.items()]
+        return [
+            text if labels == everyone else f"{_listed(labels)}: {text}"
+            for text, labels in about.items()
+        ]
 
     @cached_property
     def facts(self) -> dict[str, str]:
@@ -239,7 +264,9 @@ class RunPage:
             "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
             "cross-batch stability": _range(seeds["stability"]),
             **{
-                f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
+                f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(
+                    seeds[f"deep_{name}{side}"]
+                )
                 for name, side in sides.items()
             },
             "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
@@ -315,24 +342,32 @@ def _training(work: pd.DataFrame) -> str:
     known = work.dropna(subset=[name for name in ("seconds", "device") if name in work])
     if known.empty:
         return NOT_RECORDED
-    devices, commits = (", ".join(sorted({_text(value) for value in known[name]})) for name in ("device", "commit"))
+    devices, commits = (
+        ", ".join(sorted({_text(value) for value in known[name]})) for name in ("device", "commit")
+    )
     return f"{_range(known['seconds'])} s on {devices}, by commit {commits}"
 
 
 def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunPage]:
-    """Return what the page shows of every run: settings in their order, in each the largest mean margin first.
+    """Return what the page shows of every run: settings in their order, in each the largest mean
+    margin first.
 
     Args:
         audits: those that there are, by their run.
         labels: how runs and settings are called.
     """
     ranked = with_margins(tidy)
-    tidy = replace(ranked, runs=ranked.runs.assign(margin_strict=ranked.runs["bp_margin"]).sort_values("seed"))
+    tidy = replace(
+        ranked, runs=ranked.runs.assign(margin_strict=ranked.runs["bp_margin"]).sort_values("seed")
+    )
     parts = {name: getattr(tidy, name) for name in TIDY}
     tables = {name: dict(list(part.groupby(list(KEY[:2])))) for name, part in parts.items()}
     pages = []
     for number, (setting, run) in enumerate(following(standing(ranked), "run")):
-        own = {name: groups.get((setting, run), parts[name].iloc[:0]) for name, groups in tables.items()}
+        own = {
+            name: groups.get((setting, run), parts[name].iloc[:0])
+            for name, groups in tables.items()
+        }
         rows = own["runs"].to_dict("records")
         seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
         names = labels.get(setting, setting), labels.get(run, run)

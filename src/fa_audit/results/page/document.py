@@ -1,7 +1,9 @@
-"""The page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
+"""The page: one file that holds its data, style, scripts, figures and tables, and asks no network
+for anything.
 
-Its content may come from strangers. The template escapes all of it, its data is JSON in which no tag can end, and its
-policy lets the browser run only two scripts, known by their digests, and load nothing.
+Its content may come from strangers. The template escapes all of it, its data is JSON in which no
+tag can end, and its policy lets the browser run only two scripts, known by their digests, and load
+nothing.
 """
 
 from __future__ import annotations
@@ -42,10 +44,18 @@ MEDIA = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".t
 OUTCOMES = {"PASS": "good", "FAIL": "bad", "INCOMPLETE": "open"}  # of a run
 CLAIMS = {IN_PART: "part", FAILS: "bad", NOT_RUN: "open"}  # all others hold, if on fewer seeds
 ENVIRONMENT = Environment(
-    loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 ENVIRONMENT.filters["percent"] = percent
-ENVIRONMENT.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+ENVIRONMENT.policies["json.dumps_kwargs"] = {
+    "separators": (",", ":"),
+    "allow_nan": False,
+    "ensure_ascii": False,
+}
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,12 @@ class Artefact:
     @property
     def tables(self) -> list[dict[str, Any]]:
         """Return the texts of the tables in its HTML: heading and rows."""
-        return [_cells(table) for path in self.files if path.suffix == ".html" for table in _tables(path)]
+        return [
+            _cells(table)
+            for path in self.files
+            if path.suffix == ".html"
+            for table in _tables(path)
+        ]
 
 
 def data_uri(path: Path) -> str:
@@ -92,15 +107,21 @@ def data_uri(path: Path) -> str:
 
 def _tables(path: Path) -> Iterator[ElementTree.Element]:
     try:
-        for text in re.findall("<table>.*?</table>", path.read_text(encoding="utf-8"), flags=re.DOTALL):
+        for text in re.findall(
+            "<table>.*?</table>", path.read_text(encoding="utf-8"), flags=re.DOTALL
+        ):
             yield ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise AuditError(f"{path}: found no table that can be read ({error}); delete it and make it again.") from error
+        raise AuditError(
+            f"{path}: found no table that can be read ({error}); delete it and make it again."
+        ) from error
 
 
 def _cells(table: ElementTree.Element) -> dict[str, Any]:
     head, *rows = (["".join(cell.itertext()) for cell in row] for row in table.iter("tr"))
-    numbers = ["right" in cell.get("style", "") for row in list(table.iter("tr"))[1:2] for cell in row]
+    numbers = [
+        "right" in cell.get("style", "") for row in list(table.iter("tr"))[1:2] for cell in row
+    ]
     return {"head": head, "rows": rows, "numbers": numbers or [False] * len(head)}
 
 
@@ -116,14 +137,18 @@ class Claim:
 
 
 def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], str]:
-    """Return the claims, and the sum over a scorecard's rows in words; neither where no published number was run."""
+    """Return the claims, and the sum over a scorecard's rows in words; neither where no published
+    number was run.
+    """
     if not sum_of(rows).run:
         return [], ""
     found = []
     for claim in scorecard_claims(published, rows).itertuples():
         numbers = claim.told + (f"; n = {claim.n}" if claim.n else "")
         table = numbers_table(claim.sentence, rows[rows["claim"] == claim.claim])
-        found.append(Claim(claim.sentence, claim.verdict, CLAIMS.get(claim.verdict, "good"), numbers, table))
+        found.append(
+            Claim(claim.sentence, claim.verdict, CLAIMS.get(claim.verdict, "good"), numbers, table)
+        )
     return found, summary_line(rows)
 
 
@@ -150,12 +175,19 @@ def page(
     runs = pages_of(tidy, audits or {}, labels or {})
     styles, colours = looks(run.key[1] for run in runs)
     library = vega()
-    style, script = ((FOLDER / f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
+    style, script = (
+        (FOLDER / f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js")
+    )
     return ENVIRONMENT.get_template("page.html").render(
         runs=runs,
         looks=styles,
         colours=colours,
-        widest=max([0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))]),
+        widest=max(
+            [
+                0.01,
+                *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc")),
+            ]
+        ),
         headline=headline(runs),
         claims=claims[0],
         claims_sum=claims[1],
@@ -181,15 +213,22 @@ def page(
 @cache
 def vega() -> str:
     """Return the script of Vega, Vega-Lite and Vega-Embed, in which no tag of the page can end."""
-    return str(vl_convert.javascript_bundle()).replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    return (
+        str(vl_convert.javascript_bundle())
+        .replace("</script", r"<\/script")
+        .replace("<!--", r"<\!--")
+    )
 
 
 def policy(*scripts: str) -> str:
     """Return the Content-Security-Policy: no script but these, and nothing from a network.
 
-    Vega compiles its expressions, hence ``unsafe-eval``; they come from the page's own specifications.
+    Vega compiles its expressions, hence ``unsafe-eval``; they come from the page's own
+    specifications.
     """
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    digests = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed} 'unsafe-eval';"
@@ -199,7 +238,11 @@ def policy(*scripts: str) -> str:
 
 def _data(run: RunPage, look: Look) -> dict[str, Any]:
     names = {"name": run.name, "setting": run.setting, "id": f"{run.key[0]}-{run.key[1]}"}
-    return names | {"colour": f"var({look.colour})", "shape": look.shape, "facts": run.facts} | data_of(run)
+    return (
+        names
+        | {"colour": f"var({look.colour})", "shape": look.shape, "facts": run.facts}
+        | data_of(run)
+    )
 
 
 def headline(runs: list[RunPage]) -> str:

@@ -21,18 +21,20 @@ def page_of_audits(paths: Sequence[Path]) -> str:
     """Return the page of audits, those of one network over its seeds together.
 
     Raises:
-        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from others of its model.
+        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from
+            others of its model.
     """
     tidy, audits = alone(read_own(paths))
     return page(tidy, paths, audits=audits)
 
 
 def page_of_tables(folder: Path, configfile: Path | None) -> str:
-    """Return the page of every setting in a folder of tidy tables, with the paper's claims where it was run.
+    """Return the page of every setting in a folder of tidy tables, with the paper's claims where it
+    was run.
 
     Args:
-        configfile: whose settings come first, in its order, and whose labels name settings and runs; without one it is
-            ``config.yaml``, where that exists.
+        configfile: whose settings come first, in its order, and whose labels name settings and
+            runs; without one it is ``config.yaml``, where that exists.
 
     Raises:
         AuditError: a table is missing, or is not one.

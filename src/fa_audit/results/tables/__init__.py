@@ -5,8 +5,8 @@ title: the beginning of the caption.
 labels: how to print runs and settings; their names where they are not listed.
 
 `Table.values` of all kinds but inventory, thresholds and validations are as
-`fa_audit.results.tables.rows.run_table` describes them. One new file and one line here add a table; one that lives
-elsewhere is named ``package.module:function`` instead.
+`fa_audit.results.tables.rows.run_table` describes them. One new file and one line here add a table;
+one that lives elsewhere is named ``package.module:function`` instead.
 This file holds names only and imports nothing.
 """
 
@@ -25,4 +25,6 @@ TABLES: dict[str, str] = {
     "inventory": "fa_audit.results.tables.inventory:inventory",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting
-TABLES_OF_WORK = frozenset({"claims", "inventory", "leaderboard"})  # kinds that show what the trainings took
+TABLES_OF_WORK = frozenset(
+    {"claims", "inventory", "leaderboard"}
+)  # kinds that show what the trainings took

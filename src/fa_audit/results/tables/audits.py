@@ -1,4 +1,6 @@
-"""Tables with a row per run: main audit, settings side by side, variations, penalties, fresh feedback, a search."""
+"""Tables with a row per run: main audit, settings side by side, variations, penalties, fresh
+feedback, a search.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 REGIME = (
     *(GROWTH, GRADIENT),
     *(
-        mean_and_deviation(f"{CHECKS[name].paper} from epoch", f"first_{name}_flag", decimals=1, absent="never")
+        mean_and_deviation(
+            f"{CHECKS[name].paper} from epoch", f"first_{name}_flag", decimals=1, absent="never"
+        )
         for name in ("scale", "reference")
     ),
 )
@@ -60,9 +64,17 @@ MAIN_AUDIT_NOTE = (
 
 
 def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return accuracy, frozen baselines, scale, reference and verdicts of one setting, best mean accuracy first."""
+    """Return accuracy, frozen baselines, scale, reference and verdicts of one setting, best mean
+    accuracy first.
+    """
     audited = replace(tidy, runs=with_margin(tidy.runs))
-    return run_table(audited, MAIN_AUDIT, rows=by_setting(tidy), caption=f"{title}. {MAIN_AUDIT_NOTE}", labels=labels)
+    return run_table(
+        audited,
+        MAIN_AUDIT,
+        rows=by_setting(tidy),
+        caption=f"{title}. {MAIN_AUDIT_NOTE}",
+        labels=labels,
+    )
 
 
 COMPARISON = (ACCURACY, OWN_FROZEN, *REGIME, THREE_CHECK, FOUR_CHECK)
@@ -73,8 +85,16 @@ COMPARISON_NOTE = (
 
 
 def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return settings (architectures, data sets, controls) in their order, in each the best mean accuracy first."""
-    return run_table(tidy, COMPARISON, rows=by_setting(tidy), caption=f"{title}. {COMPARISON_NOTE}", labels=labels)
+    """Return settings (architectures, data sets, controls) in their order, in each the best mean
+    accuracy first.
+    """
+    return run_table(
+        tidy,
+        COMPARISON,
+        rows=by_setting(tidy),
+        caption=f"{title}. {COMPARISON_NOTE}",
+        labels=labels,
+    )
 
 
 SIZES = ["width", "depth", "epochs", "lr", *OWN_OPTIONS]
@@ -93,7 +113,9 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """
     order, varied = rank_runs(tidy.runs), _differing(tidy.runs)
     settings = tidy.runs.drop_duplicates("setting").set_index("setting")
-    varied = [] if varied and settings.duplicated(varied).any() else varied  # no two of them share it
+    varied = (
+        [] if varied and settings.duplicated(varied).any() else varied
+    )  # no two of them share it
     sizes = settings[varied]
     rows = sorted(by_setting(tidy), key=lambda row: (order.index(row[1]), *sizes.loc[row[0]]))
     caption = f"{title}. {VARIATION_NOTE}"
@@ -124,7 +146,8 @@ PENALTY_NOTE = (
 
 
 def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per method and penalty: methods by mean accuracy over all penalties, the penalty rising.
+    """Return one row per method and penalty: methods by mean accuracy over all penalties, the
+    penalty rising.
 
     Labels are those of methods, i.e. of runs without their penalty.
     """
@@ -139,7 +162,8 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
-# The cosine with the training feedback is that of float32 credits: draws that differ by less do not differ.
+# The cosine with the training feedback is that of float32 credits: draws that differ by less do not
+# differ.
 RESOLUTION = 1e-6
 NULL_CALIBRATION = (
     ACCURACY,
@@ -161,14 +185,20 @@ NULL_CALIBRATION_NOTE = (
 
 
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return deep cosines beside those of other feedback: settings in their order, best mean accuracy first."""
+    """Return deep cosines beside those of other feedback: settings in their order, best mean
+    accuracy first.
+    """
     names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
     side = side_of(tidy.runs, *names)
     cosine, mean, deviation = (tidy.runs[f"{name}{side}"].astype(float) for name in names)
-    z = (cosine - mean) / deviation.where(deviation > RESOLUTION)  # NaN where the null has no deviation
+    z = (cosine - mean) / deviation.where(
+        deviation > RESOLUTION
+    )  # NaN where the null has no deviation
     calibrated = replace(tidy, runs=tidy.runs.assign(z=z))
     caption = f"{title}. {NULL_CALIBRATION_NOTE}"
-    return run_table(calibrated, NULL_CALIBRATION, rows=by_setting(tidy), caption=caption, labels=labels)
+    return run_table(
+        calibrated, NULL_CALIBRATION, rows=by_setting(tidy), caption=caption, labels=labels
+    )
 
 
 class Ranks(Column):
@@ -179,7 +209,14 @@ class Ranks(Column):
         return "{:.0f} ({:.0f})".format(*group[["rank", "untuned_rank"]].iloc[0])
 
 
-UNTUNED = ("lr", "optimiser", "clip", "normalise", "rms_floor", "frozen_embedding")  # at the paper's values
+UNTUNED = (
+    "lr",
+    "optimiser",
+    "clip",
+    "normalise",
+    "rms_floor",
+    "frozen_embedding",
+)  # at the paper's values
 TUNED = (
     mean_and_deviation("validation (%)", "validation_acc", decimals=1, scale=100),
     ACCURACY,
@@ -197,10 +234,12 @@ TUNED_NOTE = (
 
 
 def tuned(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per run: what was chosen, its accuracies and verdicts, and the untuned; best mean accuracy first.
+    """Return one row per run: what was chosen, its accuracies and verdicts, and the untuned; best
+    mean accuracy first.
 
     Raises:
-        AuditError: a run is missing in a setting, or has no validation accuracy; or no setting is the untuned one.
+        AuditError: a run is missing in a setting, or has no validation accuracy; or no setting is
+            the untuned one.
     """
     runs, chosen = tidy.runs, choose(tidy)
     paper = (runs[list(UNTUNED)] == [PAPER[name] for name in UNTUNED]).all(axis=1)
@@ -209,27 +248,45 @@ def tuned(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
         options = ", ".join(f"{name} {PAPER[name]}" for name in UNTUNED)
         found = f"tuned: no setting of {listed(lacking, 3)} has {options}"
         raise AuditError(f"{found}, with which the chosen ones are compared. Add one.")
-    beside = untuned.set_index(["run", "seed"])[["validation_acc", "accuracy"]].add_prefix("untuned_")
+    beside = untuned.set_index(["run", "seed"])[["validation_acc", "accuracy"]].add_prefix(
+        "untuned_"
+    )
     best = runs[runs["setting"] == runs["run"].map(chosen)].join(beside, on=["run", "seed"])
-    best = best.assign(rank=best["run"].map(_ranks(best)), untuned_rank=best["run"].map(_ranks(untuned)))
-    best["normalise"] = best["normalise"].where([stated(method).normalises for method in best["method"]], "never")
-    shown = replace(tidy, runs=best, settings=tuple(name for name in tidy.settings if name in chosen.values()))
+    best = best.assign(
+        rank=best["run"].map(_ranks(best)), untuned_rank=best["run"].map(_ranks(untuned))
+    )
+    best["normalise"] = best["normalise"].where(
+        [stated(method).normalises for method in best["method"]], "never"
+    )
+    shown = replace(
+        tidy, runs=best, settings=tuple(name for name in tidy.settings if name in chosen.values())
+    )
     caption = f"{title}. {TUNED_NOTE}{FOUR_CHECK_NOTE}"
     rows = [(chosen[run], run) for run in rank_runs(best)]
-    return run_table(shown, TUNED, rows=rows, caption=caption, labels=labels, varied=_differing(runs))
+    return run_table(
+        shown, TUNED, rows=rows, caption=caption, labels=labels, varied=_differing(runs)
+    )
 
 
 def choose(tidy: Tidy) -> dict[str, str]:
-    """Return for every run the setting with its best mean validation accuracy; of equal ones the first.
+    """Return for every run the setting with its best mean validation accuracy; of equal ones the
+    first.
 
     Runs that share a setting are of one search, whose settings each of them must have.
     """
     means = tidy.runs.groupby(["run", "setting"])["validation_acc"].mean().unstack()
     means = means.reindex(columns=list(tidy.settings))
-    searched = pd.crosstab(tidy.runs["run"], tidy.runs["setting"]).reindex(columns=list(tidy.settings), fill_value=0)
+    searched = pd.crosstab(tidy.runs["run"], tidy.runs["setting"]).reindex(
+        columns=list(tidy.settings), fill_value=0
+    )
     due = searched @ searched.T @ searched > 0
-    if absent := [f"{run} in {setting}" for run, setting in (means.isna() & due).stack().loc[lambda it: it].index]:
-        raise AuditError(f"tuned: no validation accuracy of {listed(absent, 3)}; expected every run in every setting.")
+    if absent := [
+        f"{run} in {setting}"
+        for run, setting in (means.isna() & due).stack().loc[lambda it: it].index
+    ]:
+        raise AuditError(
+            f"tuned: no validation accuracy of {listed(absent, 3)}; expected every run in every setting."
+        )
     return means.idxmax(axis=1).to_dict()
 
 

@@ -24,7 +24,9 @@ NOTE = "Claim: what a source of the method reports, on a network and budget of i
 @cache
 def claims_of_sources() -> dict[str, dict[str, Any]]:
     """Return the claims by method, as ``methods/claims.yaml`` has them."""
-    return dict(yaml.safe_load(files("fa_audit.methods").joinpath("claims.yaml").read_text("utf-8")))
+    return dict(
+        yaml.safe_load(files("fa_audit.methods").joinpath("claims.yaml").read_text("utf-8"))
+    )
 
 
 def claim(group: pd.DataFrame, _: int) -> str:
@@ -49,7 +51,15 @@ def claims(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     ranked = with_margins(tidy)
     plain = ranked.runs[as_published(ranked.runs)]
     if plain.empty:
-        raise AuditError("claims: found no run of a method without penalty, frozen blocks or random targets.")
-    shown = replace(ranked, runs=plain, settings=tuple(name for name in tidy.settings if name in set(plain["setting"])))
+        raise AuditError(
+            "claims: found no run of a method without penalty, frozen blocks or random targets."
+        )
+    shown = replace(
+        ranked,
+        runs=plain,
+        settings=tuple(name for name in tidy.settings if name in set(plain["setting"])),
+    )
     columns = (WORTH[0], *WORTH[2:], Made("claim", claim))
-    return run_table(shown, columns, rows=standing(shown), caption=f"{title}. {NOTE}", labels=labels)
+    return run_table(
+        shown, columns, rows=standing(shown), caption=f"{title}. {NOTE}", labels=labels
+    )

@@ -22,7 +22,8 @@ def write_table(
     origin_file: str | Path | None = None,
     tidy: Tidy | None = None,
 ) -> None:
-    """Build one table in every format, and write where it comes from; arguments as of `write_figure`.
+    """Build one table in every format, and write where it comes from; arguments as of
+    `write_figure`.
 
     The endings .csv, .md, .tex and .html choose the format; in LaTeX the label is the file's name.
 
@@ -31,11 +32,15 @@ def write_table(
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
-    table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
+    table = call(
+        "table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"]
+    )
     formats = {".csv": to_csv, ".md": to_markdown, ".html": to_html}
     for path in map(Path, tables):
         latex = path.suffix == ".tex"
         words = {"name": path.stem, "title": entry["title"]}
-        write_text(path, to_latex(table, str(origin), **words) if latex else formats[path.suffix](table))
+        write_text(
+            path, to_latex(table, str(origin), **words) if latex else formats[path.suffix](table)
+        )
     if origin_file:
         write_json(origin_file, origin.to_dict())

@@ -1,4 +1,6 @@
-"""Inventory: every setting with its network, budget, runs and seeds, the time of its trainings, and their devices."""
+"""Inventory: every setting with its network, budget, runs and seeds, the time of its trainings, and
+their devices.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,28 @@ VALUES = ["setting", "label", "run", "quantity", "statistic", "seed", "n", "valu
 
 
 def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per setting, in the order in which they are listed; in the caption what they share counts once.
+    """Return one row per setting, in the order in which they are listed; in the caption what they
+    share counts once.
 
-    ``values`` is tidy, with columns `VALUES`. Statistic ``seed`` is one network's own: its ``hours``, and as text
-    `FACTS`. A setting has the ``sum`` of the hours, over the `n` networks whose time is known, the ``count``
-    of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
+    ``values`` is tidy, with columns `VALUES`. Statistic ``seed`` is one network's own: its
+    ``hours``, and as text `FACTS`. A setting has the ``sum`` of the hours, over the `n` networks
+    whose time is known, the ``count`` of ``runs``, ``seeds`` and ``networks``, and the ``value`` of
+    `SIZES`.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
     # A network's own epochs, without those of the snapshot from which it went on.
-    rising = runs.assign(run=runs["run"].map(whole), seconds=runs["seconds"].astype(float)).sort_values("seconds")
+    rising = runs.assign(
+        run=runs["run"].map(whole), seconds=runs["seconds"].astype(float)
+    ).sort_values("seconds")
     runs["hours"] = rising.groupby(list(KEY))["seconds"].diff().fillna(rising["seconds"]) / 3600
-    groups = {name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings}
-    values = [row for name, group in groups.items() for row in _values(group, label_of(name, group, labels))]
+    groups = {
+        name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings
+    }
+    values = [
+        row
+        for name, group in groups.items()
+        for row in _values(group, label_of(name, group, labels))
+    ]
     networks = runs.drop_duplicates("digest")
     timed = int(networks["hours"].count())
     known = "" if timed == len(networks) else f" (of {timed} of them)"
@@ -81,13 +93,31 @@ def _values(group: pd.DataFrame, label: str) -> Iterator[dict[str, Any]]:
     common = {"setting": group["setting"].iloc[0], "label": label}
     for _, network in group.iterrows():
         own = common | {"run": network["run"], "statistic": "seed", "seed": network["seed"]}
-        yield own | {"quantity": "hours", "n": int(pd.notna(network["hours"])), "value": network["hours"]}
+        yield own | {
+            "quantity": "hours",
+            "n": int(pd.notna(network["hours"])),
+            "value": network["hours"],
+        }
         for fact in FACTS:
             yield own | {"quantity": fact, "n": int(pd.notna(network[fact])), "text": network[fact]}
     timed = int(group["hours"].count())
-    yield common | {"quantity": "hours", "statistic": "sum", "n": timed, "value": group["hours"].sum(min_count=1)}
-    counts = {"runs": group["run"].nunique(), "seeds": group["seed"].nunique(), "networks": len(group)}
+    yield common | {
+        "quantity": "hours",
+        "statistic": "sum",
+        "n": timed,
+        "value": group["hours"].sum(min_count=1),
+    }
+    counts = {
+        "runs": group["run"].nunique(),
+        "seeds": group["seed"].nunique(),
+        "networks": len(group),
+    }
     for quantity, count in counts.items():
         yield common | {"quantity": quantity, "statistic": "count", "n": len(group), "value": count}
     for quantity in SIZES:
-        yield common | {"quantity": quantity, "statistic": "value", "n": len(group), "value": group[quantity].iloc[0]}
+        yield common | {
+            "quantity": quantity,
+            "statistic": "value",
+            "n": len(group),
+            "value": group[quantity].iloc[0],
+        }

@@ -1,4 +1,6 @@
-"""The leaderboard: methods x networks, by accuracy, with what trained blocks add to frozen ones and every check."""
+"""The leaderboard: methods x networks, by accuracy, with what trained blocks add to frozen ones and
+every check.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,32 @@ from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.progress import following
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.spec import short_number
-from fa_audit.results.standings import BUSY, CHECKS_TEXT, checks_of, learning_rates, nature, standing, with_margins
-from fa_audit.results.tables.audits import ACCURACY, DEEP_COSINE, FOUR_CHECK_NOTE, GRADIENT, GROWTH, OWN_FROZEN
-from fa_audit.results.tables.rows import AnyColumn, Column, Made, WithInterval, four_check, run_table, three_check
+from fa_audit.results.standings import (
+    BUSY,
+    CHECKS_TEXT,
+    checks_of,
+    learning_rates,
+    nature,
+    standing,
+    with_margins,
+)
+from fa_audit.results.tables.audits import (
+    ACCURACY,
+    DEEP_COSINE,
+    FOUR_CHECK_NOTE,
+    GRADIENT,
+    GROWTH,
+    OWN_FROZEN,
+)
+from fa_audit.results.tables.rows import (
+    AnyColumn,
+    Column,
+    Made,
+    WithInterval,
+    four_check,
+    run_table,
+    three_check,
+)
 from fa_audit.results.tidy import Tidy
 
 NOTE = (
@@ -27,12 +52,15 @@ NOTE = (
     "mean wall time of a training; x bp: over that of bp in the same network on the same device."
 )
 UPPER_BOUNDS = (
-    " Seconds with ≤ were measured beside other work: upper bounds; x bp is then of steps timed in turn with bp's."
+    " Seconds with ≤ were measured beside other work: upper bounds; x bp is then of steps timed in"
+    " turn with bp's."
 )
 
 
 class Pooled(Column):
-    """A column whose missing values are counted among the row's own seeds; how many these are has a column."""
+    """A column whose missing values are counted among the row's own seeds; how many these are has a
+    column.
+    """
 
     def cell(self, group: pd.DataFrame, seeds: int) -> Number:
         """Return the printed number of one row."""
@@ -40,7 +68,9 @@ class Pooled(Column):
 
 
 def outcomes(group: pd.DataFrame, _: int) -> str:
-    """Return every check's outcome, mean distance and interval, in decades, as a cosine or in points."""
+    """Return every check's outcome, mean distance and interval, in decades, as a cosine or in
+    points.
+    """
     texts = []
     for letter, check in checks_of(group).items():
         if check.mean is None:
@@ -49,7 +79,11 @@ def outcomes(group: pd.DataFrame, _: int) -> str:
         points = CHECKS[lettered()[letter]].unit == "points"
         unit, digits = (100, ".1f") if points else (1, ".2f")
         outcome = {True: "FIRES", False: "ok", None: "not evaluated in all"}[check.fires]
-        ends = " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval)) if check.interval else ""
+        ends = (
+            " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval))
+            if check.interval
+            else ""
+        )
         fewer = f" ({check.n}/{len(group)})" if check.n < len(group) else ""
         doubt = ", borderline" * check.borderline
         texts.append(f"{letter} {outcome}{doubt} {unit * check.mean:+{digits}}{ends}{fewer}")
@@ -57,17 +91,23 @@ def outcomes(group: pd.DataFrame, _: int) -> str:
 
 
 def fired(group: pd.DataFrame, _: int) -> str:
-    """Return the letters of the checks that fire over the seeds, and in parentheses of others that are borderline."""
+    """Return the letters of the checks that fire over the seeds, and in parentheses of others that
+    are borderline.
+    """
     checks = checks_of(group)
     fires = [letter + "?" * check.borderline for letter, check in checks.items() if check.fires]
-    near = [f"{letter}?" for letter, check in checks.items() if check.borderline and not check.fires]
+    near = [
+        f"{letter}?" for letter, check in checks.items() if check.borderline and not check.fires
+    ]
     unknown = [letter for letter, check in checks.items() if check.mean is None]
     parts = [" ".join(fires) or "none", *([f"({' '.join(near)})"] if near else [])]
     return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
 
 
 class Cost(Pooled):
-    """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times bp's they are."""
+    """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many
+    times bp's they are.
+    """
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
         """Return the printed text of one row."""
@@ -86,13 +126,22 @@ WORTH = (
     WithInterval("margin, points [95 %]", "margin", scale=100, decimals=1, signed=True),
     WithInterval("over bp+frozen", "bp_margin", scale=100, decimals=1, signed=True),
 )
-CREDIT = (Pooled("deep cosine", "deep_cosine", decimals=2), Pooled("deep rho", "deep_rho", decimals=2))
+CREDIT = (
+    Pooled("deep cosine", "deep_cosine", decimals=2),
+    Pooled("deep rho", "deep_rho", decimals=2),
+)
 FIRES = Made("checks that fire", fired)
 RATE = Made(
-    "lr", lambda group, _: ", ".join(short_number(rate) for rate in sorted(set(group["lr"].dropna()))) or "unknown"
+    "lr",
+    lambda group, _: (
+        ", ".join(short_number(rate) for rate in sorted(set(group["lr"].dropna()))) or "unknown"
+    ),
 )
 COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
-VERDICTS = Made("verdicts", lambda group, _: f"{three_check(group, len(group))};\n{four_check(group, len(group))}")
+VERDICTS = Made(
+    "verdicts",
+    lambda group, _: f"{three_check(group, len(group))};\n{four_check(group, len(group))}",
+)
 SHOWN = (*WORTH, Made("checks", outcomes), VERDICTS, *CREDIT, RATE, COST)
 IN_A_TERMINAL = (*WORTH, FIRES, COST)
 
@@ -127,7 +176,11 @@ AUDITS_NOTE = (
 
 
 def audits(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one narrow row per run, as `leaderboard` sorts them; with cosines where some run has one."""
+    """Return one narrow row per run, as `leaderboard` sorts them; with cosines where some run has
+    one.
+    """
     ranked = with_margins(tidy)
     columns = (*AUDITS, *([DEEP_COSINE] if tidy.has("deep_cosine") else []), FIRES)
-    return run_table(ranked, columns, rows=standing(ranked), caption=f"{title}. {AUDITS_NOTE}", labels=labels)
+    return run_table(
+        ranked, columns, rows=standing(ranked), caption=f"{title}. {AUDITS_NOTE}", labels=labels
+    )

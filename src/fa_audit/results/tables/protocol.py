@@ -1,4 +1,6 @@
-"""Tables about the protocol itself: its limits and what they separate, and what was validated on the same networks."""
+"""Tables about the protocol itself: its limits and what they separate, and what was validated on
+the same networks.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from fa_audit.results.outcomes import fails, near_limit
 from fa_audit.results.tables.rows import seeds_text
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
-# The paper's calibration: its public draft of April 2026 (protocol/examples/threshold_sensitivity.py), largest of BP
-# and EP against smallest of DFA and the bridges.
+# The paper's calibration: its public draft of April 2026
+# (protocol/examples/threshold_sensitivity.py), largest of BP and EP against smallest of DFA and the
+# bridges.
 SATURATION = replace(
     CHECKS["reference"],
     label="cause of D2",
@@ -31,7 +34,16 @@ SATURATION = replace(
     source="ours; separates the two causes of D2",
 )
 LIMITS = CHECKS | {"saturation": SATURATION}
-THRESHOLD_COLUMNS = ("check", "quantity", "fires", "source", "networks that fire", "trusted", "failing", "limits alike")
+THRESHOLD_COLUMNS = (
+    "check",
+    "quantity",
+    "fires",
+    "source",
+    "networks that fire",
+    "trusted",
+    "failing",
+    "limits alike",
+)
 THRESHOLDS_NOTE = (
     "Fires: the limit of these audits. Networks that fire: of those for which the check was evaluated, and how many of"
     " all are borderline. Trusted: the value nearest to firing of bp and ep, trained on true targets; failing: that"
@@ -42,20 +54,25 @@ THRESHOLDS_NOTE = (
 
 
 def thresholds(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per limit: what it limits, where it comes from, and what it and others separate here.
+    """Return one row per limit: what it limits, where it comes from, and what it and others
+    separate here.
 
     ``values`` has one row per limit, its columns as below; margins are fractions.
     """
     values = pd.DataFrame([_limit(tidy.runs, check) for check in LIMITS])
     rows = tuple(_limit_row(found) for found in values.to_dict("records"))
-    return Table(f"{title}. {THRESHOLDS_NOTE} {_networks(tidy, labels)}", THRESHOLD_COLUMNS, rows, values)
+    return Table(
+        f"{title}. {THRESHOLDS_NOTE} {_networks(tidy, labels)}", THRESHOLD_COLUMNS, rows, values
+    )
 
 
 def _limit(runs: pd.DataFrame, check: str) -> dict[str, Any]:
     """Return what is known of a check's limit; one that a row does not record is the default."""
     kind, default = LIMITS[check], DiagnosticThresholds().limits
     recorded = runs.get("thresholds", pd.Series(dtype=str)).dropna().unique()
-    used = sorted({(default | json.loads(text))[kind.limit] for text in recorded}) or [default[kind.limit]]
+    used = sorted({(default | json.loads(text))[kind.limit] for text in recorded}) or [
+        default[kind.limit]
+    ]
     if check in CHECKS:
         fires, near = runs[f"{check}_fires"].astype("boolean"), near_limit(runs, check).sum()
     else:
@@ -66,7 +83,12 @@ def _limit(runs: pd.DataFrame, check: str) -> dict[str, Any]:
         return found
     calibration = calibrate(kind.limit, runs, deciding_values(runs)[kind.limit])
     low, high = calibration.gap(kind.limit) or (None, None)
-    return found | {"trusted": calibration.trusted, "failing": calibration.failing, "from": low, "to": high}
+    return found | {
+        "trusted": calibration.trusted,
+        "failing": calibration.failing,
+        "from": low,
+        "to": high,
+    }
 
 
 def _limit_row(found: Mapping[str, Any]) -> tuple[str | Number, ...]:
@@ -74,7 +96,9 @@ def _limit_row(found: Mapping[str, Any]) -> tuple[str | Number, ...]:
 
     def number(end: str) -> Number:
         value = found[end]
-        return Number(None if pd.isna(value) else kind.scale * value, decimals=1 if kind.scale > 1 else None)
+        return Number(
+            None if pd.isna(value) else kind.scale * value, decimals=1 if kind.scale > 1 else None
+        )
 
     separates = "n/a" if pd.isna(found["trusted"]) or pd.isna(found["failing"]) else "none"
     if not pd.isna(found["from"]):
@@ -83,7 +107,8 @@ def _limit_row(found: Mapping[str, Any]) -> tuple[str | Number, ...]:
     return (
         kind.label,
         kind.formula,
-        f"{kind.sign} {kind.scale * found['limit']:g}" + (", others" if found["other_limits"] else ""),
+        f"{kind.sign} {kind.scale * found['limit']:g}"
+        + (", others" if found["other_limits"] else ""),
         found["source"],
         f"{found['fires']}/{found['evaluated']}{near}" if found["evaluated"] else "not evaluated",
         number("trusted"),
@@ -99,7 +124,9 @@ def _networks(tidy: Tidy, labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Validation:
-    """Something that must hold if the numbers are to be believed, with the values by which that is decided."""
+    """Something that must hold if the numbers are to be believed, with the values by which that is
+    decided.
+    """
 
     name: str
     demand: str
@@ -111,8 +138,12 @@ class Validation:
 
 
 def _layers(tidy: Tidy, column: str, of: pd.Series | None = None) -> pd.Series:
-    """Return a column of the layers, of all runs or of those that a boolean column of the runs chooses."""
-    table = tidy.layers if of is None else tidy.layers.merge(tidy.runs.loc[of, list(KEY)], on=list(KEY))
+    """Return a column of the layers, of all runs or of those that a boolean column of the runs
+    chooses.
+    """
+    table = (
+        tidy.layers if of is None else tidy.layers.merge(tidy.runs.loc[of, list(KEY)], on=list(KEY))
+    )
     return table.get(column, pd.Series(dtype=float))
 
 
@@ -123,7 +154,9 @@ def _credits(tidy: Tidy, name: str) -> pd.Series:
 
 def _headline(tidy: Tidy) -> pd.Series:
     """Return the distance of every headline accuracy from its trajectory's last epoch."""
-    history = tidy.trajectories.reindex(columns=[*KEY, "epoch", "test_accuracy"]).sort_values("epoch")
+    history = tidy.trajectories.reindex(columns=[*KEY, "epoch", "test_accuracy"]).sort_values(
+        "epoch"
+    )
     last = history.groupby(list(KEY))["test_accuracy"].last()
     return (tidy.runs.set_index(list(KEY))["accuracy"].astype(float) - last).abs()
 
@@ -188,19 +221,38 @@ VALIDATION_COLUMNS = ("validation", "what must hold", "holds in", "worst")
 
 
 def validations(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per validation: what must hold, in how many places it does, and the worst value.
+    """Return one row per validation: what must hold, in how many places it does, and the worst
+    value.
 
     ``values`` has one row per validation: ``holds`` of ``n`` places, and ``worst``.
     """
     values = pd.DataFrame([_validated(validation, tidy) for validation in VALIDATIONS])
-    places = (f"{row.holds}/{row.n} {row.places}" if row.n else "not measured" for row in values.itertuples())
+    places = (
+        f"{row.holds}/{row.n} {row.places}" if row.n else "not measured"
+        for row in values.itertuples()
+    )
     worst = (Number(None if pd.isna(value) else value) for value in values["worst"])
-    rows = tuple((v.name, v.demand, place, value) for v, place, value in zip(VALIDATIONS, places, worst, strict=True))
-    return Table(f"{title}. {VALIDATIONS_NOTE} {_networks(tidy, labels)}", VALIDATION_COLUMNS, rows, values)
+    rows = tuple(
+        (v.name, v.demand, place, value)
+        for v, place, value in zip(VALIDATIONS, places, worst, strict=True)
+    )
+    return Table(
+        f"{title}. {VALIDATIONS_NOTE} {_networks(tidy, labels)}", VALIDATION_COLUMNS, rows, values
+    )
 
 
 def _validated(validation: Validation, tidy: Tidy) -> dict[str, Any]:
     found = validation.values(tidy).dropna().astype(float)
     holds = int(found.between(validation.least, validation.most).sum())
-    worst = (found.min() if math.isinf(validation.most) else found.max()) if validation.shown else math.nan
-    return {"validation": validation.name, "places": validation.places, "n": len(found), "holds": holds, "worst": worst}
+    worst = (
+        (found.min() if math.isinf(validation.most) else found.max())
+        if validation.shown
+        else math.nan
+    )
+    return {
+        "validation": validation.name,
+        "places": validation.places,
+        "n": len(found),
+        "holds": holds,
+        "worst": worst,
+    }
