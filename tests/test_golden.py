@@ -1,0 +1,94 @@
+"""What the code derives of stored audits, against `tests/golden/expected.json`, written before the
+redesign.
+
+CHANGELOG lists every difference that was intended, with its reason. `python tests/test_golden.py`
+writes the file anew.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from fa_audit.audit.record import read_audit
+from fa_audit.core.checks import CHECKS, lettered
+from fa_audit.core.rules import flag_of
+from fa_audit.experiments.published import read_published_file
+from fa_audit.results.measured import read_measured
+from fa_audit.results.scorecard import read_results, scorecard
+from fa_audit.results.statistics import with_margin
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests/golden"
+FOLDERS = ("measured", "field", "field_cifar10")
+
+
+def audits_in(folder):
+    """The stored audits, unpacked into a folder, by name."""
+    with tarfile.open(GOLDEN / "audits.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return {path.stem: read_audit(path) for path in sorted(Path(folder).glob("*.json"))}
+
+
+def outcomes(audit):
+    """Verdicts, flags and outcomes of one audit, its numbers to nine digits."""
+    checks = {}
+    for name in CHECKS:
+        found = audit["checks"][name]
+        value = None if found["value"] is None else f"{float(found['value']):.9g}"
+        checks[name] = [value, found["fires"], found["borderline"]]
+    verdicts = [audit["verdict"]["three_check"], audit["verdict"]["four_check"]]
+    return {"verdicts": verdicts, "flags": audit["flags"], "checks": checks}
+
+
+def board(folder):
+    """Accuracy and margin of every network of a folder, and the checks that fire or are open."""
+    runs = with_margin(read_measured(ROOT / "reference" / folder).runs)
+    numbers = {}
+    for row in runs.sort_values(["setting", "run", "seed"]).to_dict("records"):
+        text = f"{row['accuracy']:.4g} {row['margin']:.4g} "
+        for letter, name in lettered().items():
+            mark = {True: letter, False: "", None: f"({letter})"}[flag_of(row[f"{name}_fires"])]
+            text += mark + "?" * bool(flag_of(row[f"{name}_borderline"]))
+        numbers[f"{row['setting']}/{row['run']}/{row['seed']}"] = text
+    return numbers
+
+
+def counts():
+    """How many published numbers of every setting agree, differ and were not run."""
+    rows = scorecard(
+        read_published_file(ROOT / "reference/published.yaml"),
+        read_results(ROOT / "reference/measured"),
+    )
+    table = rows.groupby(["setting", "verdict"]).size()
+    return {f"{setting}: {verdict}": int(count) for (setting, verdict), count in table.items()}
+
+
+def found(folder):
+    """Everything that the golden file holds."""
+    audits = {name: outcomes(audit) for name, audit in audits_in(folder).items()}
+    return {
+        "audits": audits,
+        "boards": {name: board(name) for name in FOLDERS},
+        "scorecard": counts(),
+    }
+
+
+@pytest.mark.parametrize("part", ["audits", "boards", "scorecard"])
+def test_the_code_derives_what_it_derived_before(part, tmp_path):
+    expected = json.loads((GOLDEN / "expected.json").read_text())
+    made = {
+        "audits": lambda: {name: outcomes(audit) for name, audit in audits_in(tmp_path).items()},
+        "boards": lambda: {name: board(name) for name in FOLDERS},
+        "scorecard": counts,
+    }
+    assert made[part]() == expected[part]
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as unpacked:
+        text = json.dumps(found(unpacked), indent=0, sort_keys=True)
+    (GOLDEN / "expected.json").write_text(text + "\n")
