@@ -4,14 +4,12 @@ audit's own numbers.
 
 import copy
 import json
-import re
 from itertools import product
 from statistics import mean, stdev
 
 import pytest
 import torch
 from printed_audits import printed_audits, put
-from projects import ROOT
 
 from fa_audit import Description, diagnose
 from fa_audit.audit.record import outcomes_of
@@ -21,7 +19,6 @@ from fa_audit.cli import main
 from fa_audit.core.checks import CHECKS, CREDITS
 from fa_audit.core.files import signed
 from fa_audit.core.intervals import student_t
-from fa_audit.results.questions import QUESTIONS
 
 FINE, FIRES, BORDERLINE, OPEN = "fine", "fires", "borderline", "open"
 OUTCOMES = (FINE, FIRES, BORDERLINE, OPEN)
@@ -271,55 +268,3 @@ def test_an_accuracy_that_the_batches_contradict_supports_no_margin(network):
     assert "Trained blocks help" not in text and "D3 / (d) is not evaluated" in " ".join(
         text.split()
     )
-
-
-# --- a reviewer's questions
-# ------------------------------------------------------------------------------------------
-
-
-def test_the_form_is_empty_without_audits_and_filled_in_from_them(real, tmp_path, capsys):
-    assert main(["report", "--questions"]) == 0
-    empty = capsys.readouterr().out
-    assert (
-        empty.count("to be stated by the author")
-        == len(QUESTIONS)
-        == 8
-        == len(re.findall(r"^- \*\*\d", empty, re.M))
-    )
-    (tmp_path / "audit.json").write_text(json.dumps(real[0]))
-    (tmp_path / "answers.yaml").write_text("bp_frozen: 0.3\nselection: by hand\n")
-    assert (
-        main(
-            [
-                "report",
-                "--questions",
-                str(tmp_path / "audit.json"),
-                "--answers",
-                str(tmp_path / "answers.yaml"),
-            ]
-        )
-        == 0
-    )
-    filled = capsys.readouterr().out
-    assert (
-        "to be stated" not in filled
-        and f"Verdict to quote: {facts_of(real[0]).checks.quoted}." in filled
-    )
-    norm, growth = real[0]["layers"][-1]["grad_norm"], real[0]["checks"]["scale"]["value"]
-    for known in (
-        f"{100 * real[0]['baselines']['own']:.1f} %",
-        f"{norm:.3g}",
-        f"{growth:.3g}",
-        "8 batches",
-        "by hand",
-    ):
-        assert known in filled
-    assert main(["report", "--questions", "--format", "latex"]) == 0
-    assert capsys.readouterr().out.count(r"\item \textbf{") == 8
-    assert main(["report", "--questions", "--html"]) == 1
-
-
-def test_the_page_for_reviewers_has_the_eight_questions_on_one_page():
-    page = (ROOT / "docs/reviewers.md").read_text(encoding="utf-8")
-    assert all(question.text in page and question.means in page for question in QUESTIONS)
-    assert len(page.split()) <= 500

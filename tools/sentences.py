@@ -1,6 +1,4 @@
-"""docs/sentences.md, docs/reviewers.md and a count in docs/protocol.md, from the tables of checks
-and questions.
-"""
+"""docs/sentences.md and a count in docs/protocol.md, from the table of checks."""
 
 from __future__ import annotations
 
@@ -22,10 +20,7 @@ from fa_audit.audit.sentences import (
 from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.checks import CHECKS, CREDITS, Check, Criterion
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.documents.document import NBSP
-from fa_audit.results.page.content import RunPage, pages_of
-from fa_audit.results.questions import QUESTIONS
-from fa_audit.results.tidy import read_table, read_tidy
+from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"
 OUTCOMES = ("does not fire", "fires", "borderline", "not evaluated")
@@ -82,20 +77,6 @@ def rows(table: dict[str, Criterion], outcomes: tuple[str, ...]) -> Iterator[lis
                 label = ""
 
 
-def items(texts: list[str]) -> str:
-    """Return a list in markdown."""
-    return "\n".join(f"- {text}" for text in texts).replace(NBSP, " ").replace("|", "\\|")
-
-
-def example() -> str:
-    """Return what may be written of BP in the main audit, and what may not."""
-    names = ("runs", "layers", "trajectories", "work")
-    tidy = read_tidy([MEASURED / f"main_audit/{name}.csv" for name in names])
-    runs: dict[str, RunPage] = {run.name: run for run in pages_of(tidy, {}, {})}
-    may, may_not = runs["bp"].sentences
-    return f"`bp`: {runs['bp'].quoted}. You may write\n\n{items(may)}\n\nYou may not write\n\n{items(may_not)}"
-
-
 def sentences_page() -> str:
     """Return docs/sentences.md."""
     head = ["check", "outcome", "you may write", "you may not write"]
@@ -136,32 +117,6 @@ They are compared over the blocks after the first, and only if
   rho the true gradient itself must be above it; nudging counts only where rho is.
 
 {credits}
-
-## An example
-
-Backpropagation in the [main audit](reproduction.md), whose tables do not have the credits' nulls. The
-[tutorial](tutorial.md#3-audit-it) has a network that fails.
-
-{example()}
-"""
-
-
-def reviewers_page() -> str:
-    """Return docs/reviewers.md."""
-    asked = "\n".join(
-        f"{place}. **{question.text}** Ask for {question.ask}. *{question.means}*"
-        for place, question in enumerate(QUESTIONS, 1)
-    )
-    return f"""# For reviewers
-
-Accuracy and cosine do not show whether a network trained without backpropagation learned in its blocks. Ask these eight
-questions; what answers mean is in italics.
-
-{asked}
-
-`fa-audit report --questions my/seed*.json` fills them in from an author's audits, the
-[verdict to quote](protocol.md#which-verdict-to-quote) first; without files it prints an empty form. Every outcome
-supports [certain sentences](sentences.md).
 """
 
 
@@ -183,7 +138,6 @@ def made() -> Iterator[tuple[Path, str]]:
     """Yield the documents."""
     protocol = ROOT / "docs/protocol.md"
     yield ROOT / "docs/sentences.md", sentences_page()
-    yield ROOT / "docs/reviewers.md", reviewers_page()
     yield (
         protocol,
         filled(protocol.read_text(encoding="utf-8"), {"differing": differing()}, protocol),

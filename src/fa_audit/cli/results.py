@@ -24,8 +24,6 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         default="markdown",
         help="of the text; default %(default)s",
     )
-    words = "texts by name, where the report asks its author; default none, and what is to be stated stays marked"
-    add("--answers", type=Path, metavar="YAML", help=words)
     add(
         "--method",
         metavar="MODULE:CLASS",
@@ -37,8 +35,6 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"the file to write; default the terminal, with --html {PAGE}",
     )
-    words = "the eight questions of a reviewer alone; without FILE an empty form; default the whole report"
-    add("--questions", action="store_true", help=words)
     add_to_page = parser.add_argument_group("as a page, of any number of networks").add_argument
     add_to_page(
         "--html",
@@ -79,13 +75,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    if options.questions and (options.html or options.folder):
-        raise AuditError(
-            "report: --questions: found --html or --from; expected neither, for a form is a text."
-        )
-    if bool(options.audits) == bool(options.folder) and not (
-        options.questions and not options.audits
-    ):
+    if bool(options.audits) == bool(options.folder):
         raise AuditError(
             "report: found neither or both of FILE and --from; expected audits, or a folder of tables."
         )
@@ -115,22 +105,12 @@ def _text(options: argparse.Namespace) -> int:
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex
     from fa_audit.methods import METHODS
-    from fa_audit.results.reporting import question_form, report
+    from fa_audit.results.reporting import report
     from fa_audit.results.seed_group import read_seed_group
 
     if options.method:
         load("method", METHODS, options.method)
-    answers = {}
-    if options.answers:
-        from fa_audit.experiments.config_file import load_config
-
-        answers = load_config(options.answers)[0]
-    group = read_seed_group(options.audits) if options.audits else None
-    found = (
-        question_form(group, answers)
-        if options.questions or group is None
-        else report(group, answers)
-    )
+    found = report(read_seed_group(options.audits))
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
     if options.output:
         write_text(options.output, text)

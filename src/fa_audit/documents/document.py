@@ -17,15 +17,12 @@ NBSP = "\N{NO-BREAK SPACE}"
 
 
 class Entry(NamedTuple):
-    """A term and its text, a formula before the text, plain and for LaTeX, and whether a box before
-    it is ticked.
-    """
+    """A term and its text, and a formula before the text, plain and for LaTeX."""
 
     term: str
     text: str
     formula: str = ""
     latex: str = ""
-    ticked: bool | None = None
 
     @property
     def lead(self) -> str:
@@ -34,9 +31,8 @@ class Entry(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """Return box, formula and text."""
-        box = "" if self.ticked is None else f"[{'x' if self.ticked else ' '}]"
-        return " ".join(filter(None, (box, self.formula, self.text)))
+        """Return formula and text."""
+        return f"{self.formula} {self.text}".strip()
 
 
 @dataclass(frozen=True)
@@ -106,9 +102,8 @@ def to_markdown(document: Document) -> str:
 
 
 def _markdown_entry(entry: Entry) -> str:
-    box = "" if entry.ticked is None else f"[{'x' if entry.ticked else ' '}] "
     formula = f"`{entry.formula}` " if entry.formula else ""
-    return f"- {box}**{entry.lead}** {formula}{escape_markdown(entry.text)}"
+    return f"- **{entry.lead}** {formula}{escape_markdown(entry.text)}"
 
 
 def to_html(document: Document) -> str:

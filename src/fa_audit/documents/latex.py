@@ -267,7 +267,7 @@ def _tabular(panel: Sequence[Column], groups: Sequence[str], rows: Sequence[int]
 def document_to_latex(document: Document) -> str:
     r"""Format as a ``\subsection*`` to ``\input``, its tables with labels ``tab:LABEL-...``."""
     lines = [
-        rf"% needs \usepackage{{amssymb,{PACKAGES}}}",
+        rf"% needs \usepackage{{{PACKAGES}}}",
         rf"\subsection*{{{_breakable(document.title)}}}",
     ]
     lines += [_breakable(capital(document.lead))] if document.lead else []
@@ -285,7 +285,6 @@ def document_to_latex(document: Document) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
     formula = (
         f"${entry.latex}$ "
         if entry.latex
@@ -293,7 +292,7 @@ def _latex_entry(entry: Entry) -> str:
         if entry.formula
         else ""
     )
-    return rf"\item{box} \textbf{{{escape_latex(entry.lead)}}} {formula}{_breakable(entry.text)}"
+    return rf"\item \textbf{{{escape_latex(entry.lead)}}} {formula}{_breakable(entry.text)}"
 
 
 def _breakable(text: str) -> str:

@@ -18,15 +18,7 @@ from fa_audit.core.rules import RULES
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import DEPARTURES
-from fa_audit.results.checklist import (
-    Author,
-    credit_entries,
-    measured_after,
-    pitfalls,
-    questions,
-    reproducibility,
-)
-from fa_audit.results.disclosures import by_seed, disclosures, ends_of
+from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.seed_group import SeedGroup
 from fa_audit.results.statistics import summarise
@@ -45,50 +37,47 @@ CREDIT_COLUMNS = {
 }  # fmt: skip
 
 
-def question_form(group: SeedGroup | None, answers: Mapping[str, Any] | None = None) -> Document:
-    """Return a reviewer's questions alone, filled in as far as audits know, or empty; arguments as
-    of `report`.
-    """
-    title = f"Questions of a reviewer{f': {_name(group)}' if group else ''}"
-    quoted = f"{_quoted(group)}." if group else ""
-    return Document(title, (Section(entries=tuple(questions(group, Author(answers)))),), quoted)
-
-
-def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Document:
+def report(group: SeedGroup) -> Document:
     """Fill in the template.
-
-    Args:
-        answers: the author's own, to the questions in `fa_audit.results.checklist.FIELDS`; without
-            one its field asks for it.
 
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1)
     and 95 % t-interval are over the seeds that have a value.
     """
-    author = Author(answers)
     may, may_not = sentences([facts_of(audit) for audit in group.audits], group.unit)
-    checks = {"checks": _check_table(group)} | _over_seeds_table(group)
     headline = {
         "summary": _summary_table(group),
         "seeds": _seed_table(group),
         "verdicts": _verdict_table(group),
     }
+    checks = {"checks": _check_table(group)} | _over_seeds_table(group)
     layers = {"states": _state_table(group)} | _credit_tables(group)
-    sections = (
+    sections = [
         Section("You may write", items=tuple(may)),
         Section("You may not write", items=tuple(may_not)),
+        Section("Warnings", items=tuple(group.warnings())),
         Section("Identification", tuple(starmap(Entry, _identification(group)))),
-        Section("Credit", tuple(credit_entries(group, author))),
+        Section("Credit", tuple(_credit(group))),
         Section("Headline", tables=headline),
         Section("Checks", tables=checks),
         Section("Layers", tables=layers),
-        Section("Pitfalls", tuple(pitfalls(group))),
-        Section("Disclosures", tuple(starmap(Entry, disclosures(group)))),
-        Section("Questions of a reviewer", tuple(questions(group, author))),
-        Section("Reproducibility checklist", tuple(reproducibility(group, author))),
-    )
+    ]
+    shown = tuple(part for part in sections if part.items or part.entries or part.tables)
     return Document(
-        f"Audit report: {_name(group)}", sections, f"{_quoted(group)}.", f"audit {_name(group)}"
+        f"Audit report: {_name(group)}", shown, f"{_quoted(group)}.", f"audit {_name(group)}"
     )
+
+
+def _credit(group: SeedGroup) -> Iterator[Entry]:
+    """Yield the formula and the feedback that the method of a trained run states."""
+    spec = group.audits[0].get("spec")
+    if not spec:
+        return
+    method = stated(spec["method"])
+    known = method.equation or method.latex
+    source = f"({method.source}). " if method.source else ""
+    text = f"{source}{SYMBOLS}." if known else f"{NOT_STATED}."
+    yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
+    yield Entry("Feedback", f"{method.feedback or NOT_STATED}; {method.drawn or NOT_STATED}")
 
 
 def _name(group: SeedGroup) -> str:
@@ -104,7 +93,7 @@ def _quoted(group: SeedGroup) -> str:
         facts = facts_of(audit)
         return f"{facts.checks.quoted}{', in doubt (see the warnings)' * facts.doubted}"
 
-    return f"Verdict to quote: {by_seed(group, verdict)}"
+    return f"Verdict to quote: {group.by_seed(verdict)}"
 
 
 def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
@@ -116,20 +105,20 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     if "validation_acc" in audit:
         yield (
             "Validation accuracy",
-            by_seed(group, lambda audit: f"{audit.get('validation_acc', UNKNOWN)}"),
+            group.by_seed(lambda audit: f"{audit.get('validation_acc', UNKNOWN)}"),
         )
-    yield "Digest", by_seed(group, lambda audit: audit.get("digest", UNKNOWN))
+    yield "Digest", group.by_seed(lambda audit: audit.get("digest", UNKNOWN))
     if "spec" in audit:
-        yield "Trained by commit", by_seed(group, lambda audit: audit.get("commit", UNKNOWN))
-        yield "Trained on", by_seed(group, lambda audit: audit.get("device", UNKNOWN))
-    yield "Audited by commit", by_seed(group, _audited_by)
+        yield "Trained by commit", group.by_seed(lambda audit: audit.get("commit", UNKNOWN))
+        yield "Trained on", group.by_seed(lambda audit: audit.get("device", UNKNOWN))
+    yield "Audited by commit", group.by_seed(_audited_by)
     yield (
         "Audited on",
-        by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN)),
+        group.by_seed(lambda audit: audit.get("provenance", {}).get("device", UNKNOWN)),
     )
     yield (
         "Training time",
-        by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN),
+        group.by_seed(lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN),
     )
     stability = f"over {audit['batches']} batches of {audit['stability'].get('samples') or audit['samples']}"
     which = (
@@ -252,8 +241,8 @@ def _seed_table(group: SeedGroup) -> Table:
         for label, audit in zip(group.labels, group.audits)
     ]
     known, given = "accuracy on the whole test set", "accuracy as it was given to the audit"
-    source = by_seed(
-        group, lambda audit: f"{known} {measured_after(audit)}" if "spec" in audit else given
+    source = group.by_seed(
+        lambda audit: f"{known} {_measured_after(audit)}" if "spec" in audit else given
     )
     caption = f"Headline numbers of every {group.unit}: {source}."
     return Table(caption, (group.unit, *FRACTIONS, *NORMS), tuple(rows))
@@ -285,7 +274,7 @@ def _check_table(group: SeedGroup) -> Table:
     rows = [
         (f"{CHECKS[name].label} {check['name']}", f"{CHECKS[name].sign} {check['threshold']:g}", str(label),
          Number(number(check["value"])), _outcome(check["fires"], check.get("borderline", False)),
-         *map(Number, ends_of(check)), check.get("interval_note", ""))
+         *map(Number, _ends_of(check)), check.get("interval_note", ""))
         for name in CHECKS
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
@@ -400,4 +389,21 @@ def _deep(deep: Mapping[str, Any]) -> Iterator[Number]:
         yield Number(number(deep.get(name, {}).get("value")))
     null = deep.get("fresh_b_null", {})
     yield Number(number(null.get("value")), decimals=3, deviation=number(null.get("std")))
-    yield from (Number(end, decimals=3) for end in ends_of(null))
+    yield from (Number(end, decimals=3) for end in _ends_of(null))
+
+
+def _ends_of(quantity: Mapping[str, Any]) -> list[float | None]:
+    """Return the ends of a quantity's interval; None where there is none."""
+    return [number(end) for end in quantity.get("interval") or (None, None)]
+
+
+def _measured_after(audit: Mapping[str, Any]) -> str:
+    """Return after which epoch a run's accuracy was measured: not every run reaches the last one."""
+    epochs = audit["spec"]["epochs"]
+    stopped = audit.get("stopped_after")
+    snapshot = audit["spec"].get("snapshot")
+    if stopped is not None:
+        return f"after epoch {stopped} of {epochs}, where the monitor stopped the training"
+    if snapshot is not None:
+        return f"after epoch {snapshot} of {epochs}, a snapshot"
+    return "after the last epoch"

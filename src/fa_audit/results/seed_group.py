@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -24,7 +24,6 @@ OF_THE_WEIGHTS = (
 )  # keys of a model's entry
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
-T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -36,23 +35,34 @@ class SeedGroup:
     paths: tuple[str, ...]
     audits: tuple[Mapping[str, Any], ...]
 
-    def alike(self, said: Sequence[T]) -> dict[T, tuple[str, list[int]]]:
-        """Group the audits by what is said of each: a prefix such as ``seed 1, 2: `` and the
-        indices of the audits.
+    def by_seed(self, say: Callable[[Mapping[str, Any]], str]) -> str:
+        """Join what `say` returns for each audit; equal texts once, with the labels where not all
+        have them.
 
-        The prefix is empty where the same is said of all.
+        Audits for which `say` returns an empty text are left out.
         """
-        places: dict[T, list[int]] = defaultdict(list)
-        for place, text in enumerate(said):
-            places[text].append(place)
-        named = {
-            text: ", ".join(str(self.labels[place]) for place in own)
-            for text, own in places.items()
-        }
-        return {
-            text: (f"{self.unit} {named[text]}: " * (len(places) > 1), own)
-            for text, own in places.items()
-        }
+        labels: dict[str, list[int]] = defaultdict(list)
+        for label, audit in zip(self.labels, self.audits):
+            labels[say(audit)].append(label)
+        return "; ".join(self._prefixed(text, labels[text]) for text in labels if text)
+
+    def warnings(self) -> list[str]:
+        """Return every warning of the audits and every remark of their author, with its labels."""
+        labels: dict[str, list[int]] = defaultdict(list)
+        for label, audit in zip(self.labels, self.audits):
+            for text in _warnings(audit):
+                labels[text].append(label)
+        return [self._prefixed(text, labels[text]) for text in labels]
+
+    def _prefixed(self, text: str, labels: Sequence[int]) -> str:
+        if len(labels) == len(self.labels):
+            return text
+        return f"{self.unit} {', '.join(map(str, labels))}: {text}"
+
+
+def _warnings(audit: Mapping[str, Any]) -> list[str]:
+    remarks = audit.get("notes", "")
+    return [*audit.get("warnings", []), *([f"Remark: {remarks}"] if remarks else [])]
 
 
 def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
