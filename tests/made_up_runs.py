@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.checks import lettered
 from fa_audit.documents.formats import to_markdown
 from fa_audit.experiments.spec import parse_run
+from fa_audit.protocol.checks import lettered
 from fa_audit.results.tidy import Tidy
 
 SEEDS = (42, 123, 456)

@@ -21,9 +21,9 @@ from test_protocol import batches, network, report_of
 from fa_audit import diagnose
 from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError
-from fa_audit.core.intervals import paired_difference, seeds_to_settle, unpaired_difference
 from fa_audit.experiments.paths import tidy_file
-from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.protocol.intervals import paired_difference, seeds_to_settle, unpaired_difference
+from fa_audit.protocol.over_seeds import verdict_over_seeds
 from fa_audit.results.tables.audits import main_audit
 from fa_audit.results.tidy import write_tables
 from fa_audit.results.verdict_summary import verdict_lines

@@ -8,14 +8,14 @@ import pytest
 from made_up_runs import EXPLODED, run, several, tidy_of
 from printed_audits import printed_audits
 
-from fa_audit.audit import verdicts
 from fa_audit.audit.record import outcomes_of
 from fa_audit.cli import main
-from fa_audit.core.checks import CHECKS, Check
 from fa_audit.core.registry import load
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol import verdicts
+from fa_audit.protocol.checks import CHECKS, Check
+from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.over_seeds import verdict_over_seeds
 from fa_audit.results.figures import FIGURES
-from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.page.content import pages_of
 from fa_audit.results.tidy import runs_table
 

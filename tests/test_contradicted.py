@@ -8,8 +8,8 @@ from torch import nn
 
 from fa_audit import Description, FAProtocol, diagnose
 from fa_audit.audit.record import read_audit
-from fa_audit.audit.verdicts import LEAST_LIKELY, chance
 from fa_audit.cli import main
+from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
 from fa_audit.results.own_audits import alone, read_own
 from fa_audit.results.page.content import pages_of
 from fa_audit.results.standings import with_margins

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from projects import ROOT, copy_sources, own_library, python
 
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.read_grid import read_grid
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.kinds import KINDS
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

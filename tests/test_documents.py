@@ -12,8 +12,8 @@ from projects import ROOT, python
 
 from fa_audit.audit.record import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
-from fa_audit.core.checks import CHECKS
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.loop import train
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS

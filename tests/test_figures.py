@@ -14,8 +14,8 @@ from made_up_runs import EXPLODED, LONG, SEEDS, backwards, network, several, tid
 from matplotlib.colors import to_hex, to_rgb
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.methods import METHODS
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
 
 ORIGIN = "commit abc1234; spec 5678"

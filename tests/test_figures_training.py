@@ -9,7 +9,7 @@ from drawing import drawn, legend_of, lines, markers, words
 from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures.training import FIRST
 
 NAN = np.nan

@@ -10,7 +10,7 @@ import pytest
 from drawing import drawn, legend_of, texts
 from made_up_runs import network, tidy_of
 
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures.triangulation import MEASURES, SIDE
 
 NAN = math.nan

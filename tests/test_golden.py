@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from fa_audit.audit.record import read_audit
-from fa_audit.core.checks import CHECKS, lettered
-from fa_audit.core.rules import flag_of
 from fa_audit.experiments.published import read_published_file
+from fa_audit.protocol.checks import CHECKS, lettered
+from fa_audit.protocol.rules import flag_of
 from fa_audit.results.measured import read_measured
 from fa_audit.results.scorecard import read_results, scorecard
 from fa_audit.results.statistics import with_margin

@@ -16,9 +16,9 @@ from networks import states_and_gradients
 from fa_audit import DiagnosticReport, DiagnosticThresholds, diagnose
 from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
 from fa_audit.audit.record import outcomes_of
-from fa_audit.audit.verdicts import Baselines, Given, check
 from fa_audit.core.vectors import Measured
 from fa_audit.networks.resmlp import ResMLP
+from fa_audit.protocol.verdicts import Baselines, Given, check
 
 ABSENT = Measured(None, 8, 0, "absent")
 VALUES = (True, False, None)

@@ -18,7 +18,7 @@ from projects import ROOT
 from snakemake.cli import parse_args
 
 from fa_audit.cli import _parsed
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -18,11 +18,11 @@ from matplotlib.colors import to_hex
 from printed_audits import printed_audits
 from projects import ROOT, slow
 
-from fa_audit.audit.sentences import facts_of, sentences
 from fa_audit.cli import main
 from fa_audit.core.files import signed
 from fa_audit.experiments.config_file import load_config
 from fa_audit.methods import METHODS
+from fa_audit.protocol.sentences import facts_of, sentences
 from fa_audit.results.figures.style import run_styles
 from fa_audit.results.page.document import page
 

@@ -8,7 +8,7 @@ from projects import ROOT, python
 
 PACKAGE = ROOT / "src/fa_audit"
 # From the bottom up; a room may import itself and the rooms before it.
-ORDER = ["core", "documents", "data", "networks", "methods", "experiments", "training", "audit", "results",
+ORDER = ["core", "documents", "protocol", "data", "networks", "methods", "experiments", "training", "audit", "results",
          "testing", "cli"]  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from projects import EXPERIMENT, ROOT
 from fa_audit.audit.run_audit import audit
 from fa_audit.cli import main
 from fa_audit.core.files import write_text
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.published import QUANTITIES, plain, read_published
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures.scorecard_figure import REACH, draw
 from fa_audit.results.judging import judge
 from fa_audit.results.measured import NEEDED

@@ -25,7 +25,7 @@ from fa_audit.training.run_files import train_run
 
 SCRIPTS = sorted(path.stem for path in (ROOT / "workflow_scripts").glob("[a-z]*.py"))
 WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
-    "core/check_texts.py": "words of checks, which readers of an audit look up again",
+    "protocol/check_texts.py": "words of checks, which readers of an audit look up again",
     "core/errors.py": "builds errors, after which there is no result",
     "core/extras.py": "names missing packages",
     "core/files.py": "writes what it is given, whole",
@@ -38,7 +38,7 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "core/validation.py": "refuses wrong input; changes no right one",
     "audit/rendering.py": "words an audit, which readers do again",
     "audit/report.py": "prints an audit",
-    "audit/sentences.py": "words an audit, which readers do again",
+    "protocol/sentences.py": "words an audit, which readers do again",
     "documents/document.py": "lays out texts",
     "documents/formats.py": "lays out texts",
     "training/sidecar.py": "refuses damaged files; changes no whole one",
@@ -217,8 +217,8 @@ WITHOUT_EFFECT_ON_ANY = {
     "a warning": ("audit/guards.py", "expected", "wanted"),
 }
 EDITS = {  # the same, and the jobs whose results become stale
-    "an advice": ("core/check_texts.py", "Quote no cosine with it", "Edited", SHOWN),
-    "a label": ("core/check_texts.py", '"short": "Growth"', '"short": "Edited"', SHOWN),
+    "an advice": ("protocol/check_texts.py", "Quote no cosine with it", "Edited", SHOWN),
+    "a label": ("protocol/check_texts.py", '"short": "Growth"', '"short": "Edited"', SHOWN),
     "the optimiser": (
         "training/optimiser.py",
         "MOMENTUM = 0.9",
@@ -243,12 +243,17 @@ EDITS = {  # the same, and the jobs whose results become stale
         "log = []\nlog.append(1)\n",
         {"train mine"},
     ),
-    "how a doubt is known": ("core/checks.py", "The frozen baseline's accuracy is", "Edited", None),
+    "how a doubt is known": (
+        "protocol/checks.py",
+        "The frozen baseline's accuracy is",
+        "Edited",
+        None,
+    ),
     "a data set": ("data/digits.py", "", ADDED, {"digits"}),
     "a formula of metrics": ("core/metrics.py", ".mean()", ".sum()", AUDITS | {"audit_model"}),
     "a credit metric": ("audit/credit_metrics.py", "", ADDED, AUDITS | {"audit_model"}),
     "the norms": ("core/vectors.py", ".median()", ".mean()", TRAININGS | AUDITS | {"audit_model"}),
-    "a default limit": ("core/thresholds.py", "float = 50.0", "float = 40.0", None),
+    "a default limit": ("protocol/limits.py", "float = 50.0", "float = 40.0", None),
     "a figure": ("results/figures/cosines.py", "", ADDED, {"figure layers"}),
     "claims": ("methods/claims.yaml", "29.59", "11.11", {"table", "claims", "build_report"}),
     "the page": ("results/page/charts.py", "", ADDED, {"build_report"}),

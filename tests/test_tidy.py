@@ -9,11 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 from networks import spec_of
 
-from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.errors import AuditError
-from fa_audit.core.rules import FOUR, RULES, THREE, verdicts_of
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.paths import MEASURED, TIDY, RunKey, tidy_file
+from fa_audit.protocol.rules import FOUR, RULES, THREE, verdicts_of
+from fa_audit.protocol.verdicts import Checks, Outcome
 from fa_audit.results.figures.files import write_figure
 from fa_audit.results.outcomes import fails, reasons, walked_back
 from fa_audit.results.tables.files import write_table

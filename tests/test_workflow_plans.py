@@ -50,7 +50,7 @@ def reworded(folder):
     ):
         appended(f"src/fa_audit/{name}.py", "# edited\n")(folder)
     appended("workflow_scripts/train.py", "# edited\n")(folder)
-    replaced("src/fa_audit/core/check_texts.py", "Quote no cosine with it", "Edited")(folder)
+    replaced("src/fa_audit/protocol/check_texts.py", "Quote no cosine with it", "Edited")(folder)
 
 
 def deleted(name):
@@ -137,7 +137,7 @@ PLANS = {
         {"collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "the protocol": Plan(
-        appended("src/fa_audit/audit/verdicts.py"),
+        appended("src/fa_audit/protocol/verdicts.py"),
         {"audit_network": 10},
         {"audit_model", "report_model", *AFTER_AUDITS},
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from methods_table import ROOT, filled, markdown
 
-from fa_audit.audit.sentences import (
+from fa_audit.protocol.sentences import (
     DEEP,
     NOT_FINITE,
     NOT_GIVEN,
@@ -17,9 +17,9 @@ from fa_audit.audit.sentences import (
     phrase,
     rulings,
 )
-from fa_audit.audit.verdicts import Checks, Outcome
-from fa_audit.core.checks import CHECKS, CREDITS, Check, Criterion
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.verdicts import Checks, Outcome
+from fa_audit.protocol.checks import CHECKS, CREDITS, Check, Criterion
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"

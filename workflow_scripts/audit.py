@@ -6,9 +6,9 @@ from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.files import digest_of
 from fa_audit.core.numerics import set_numerics
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)

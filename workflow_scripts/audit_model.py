@@ -8,8 +8,8 @@ from fa_audit.audit.record import write_audit
 from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.origin import process_origin
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import load_dataset
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         residual_norms,
     )
     from fa_audit.audit.report import DiagnosticReport
-    from fa_audit.core.thresholds import DiagnosticThresholds
     from fa_audit.networks.states import Description, HookPoint
+    from fa_audit.protocol.limits import DiagnosticThresholds
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ _EXPORTS = {
     "bp_grad_norms": "fa_audit.audit.paper",
     "cross_batch_direction_stability": "fa_audit.audit.paper",
     "DiagnosticReport": "fa_audit.audit.report",
-    "DiagnosticThresholds": "fa_audit.core.thresholds",
+    "DiagnosticThresholds": "fa_audit.protocol.limits",
     "Description": "fa_audit.networks.states",
     "HookPoint": "fa_audit.networks.states",
 }

@@ -23,12 +23,12 @@ from fa_audit.audit.guards import (
 )
 from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.audit.verdicts import Baselines, stability_fires
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
+from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.verdicts import Baselines, stability_fires
 
 
 def diagnose(

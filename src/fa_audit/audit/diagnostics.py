@@ -1,5 +1,5 @@
 """Measurements of a network: norms, gradients and their float32 accuracy. Verdicts are in
-`fa_audit.audit.verdicts`.
+`fa_audit.protocol.verdicts`.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
@@ -17,17 +17,15 @@ from torch import Tensor
 
 from fa_audit.audit.backward import check_backward, norms_along_directions
 from fa_audit.audit.custom import custom_parts
-from fa_audit.core.checks import UNRESOLVED, UNTRUE, UNVERIFIED
-from fa_audit.core.errors import AuditError, first_line, listed
-from fa_audit.core.intervals import FEWEST, Interval
-from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
-from fa_audit.core.progress import following
-from fa_audit.core.resampling import (
+from fa_audit.audit.resampling import (
     bootstrap_medians,
     jackknife_interval,
     largest_growth,
     percentile_interval,
 )
+from fa_audit.core.errors import AuditError, first_line, listed
+from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
+from fa_audit.core.progress import following
 from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
@@ -39,6 +37,8 @@ from fa_audit.networks.trace import (
     scalar_loss,
     untouched,
 )
+from fa_audit.protocol.checks import UNRESOLVED, UNTRUE, UNVERIFIED
+from fa_audit.protocol.intervals import FEWEST, Interval
 
 Batch = tuple[Tensor, Tensor]
 IGNORED = -100  # the label that torch's losses ignore

@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import IGNORED, Batch, Diagnostics
-from fa_audit.audit.verdicts import LEAST_LIKELY, chance
-from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
 from fa_audit.networks.description import WHOLE
@@ -38,6 +36,8 @@ from fa_audit.networks.trace import (
     scalar_loss,
     untouched,
 )
+from fa_audit.protocol.checks import DOUBTED, NOT_COMPARED
+from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below

@@ -19,10 +19,10 @@ from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import accuracy_of
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 SHOWN = 3  # names of a kind in one message
 

@@ -18,13 +18,13 @@ from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches
 from fa_audit.audit.inputs import BATCHES
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.audit.sentences import NOT_FINITE, RETRAIN
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, shortened, unknown
-from fa_audit.core.intervals import FEWEST
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.intervals import FEWEST
+from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 from fa_audit.training.monitor import all_fire
 
 FOLLOWED = {

@@ -19,13 +19,13 @@ from fa_audit.audit.diagnostics import Batch, counting, mean_gradient, part_of
 from fa_audit.audit.guards import are_classes, hits_of, ignored_by, is_count, loss_as_found
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import mean_pairwise_cosine
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.vectors import median_norm
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction, forward, outputs_of, reference, untouched
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 # The checks by the keys of `FAProtocol.run`: in a summary, where value and limit are, and in
 # `CHECKS`.

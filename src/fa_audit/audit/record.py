@@ -18,15 +18,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from fa_audit.audit.verdicts import Baselines, Given, check, outcomes
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, printable
-from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
-from fa_audit.core.rules import RULES, verdicts_of
-from fa_audit.core.thresholds import FIELDS, DiagnosticThresholds, distance
+from fa_audit.core.files import (
+    FOREIGN,
+    as_json,
+    check_signature,
+    number,
+    read_json,
+    signed,
+    write_json,
+)
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey, at_both_sides
 from fa_audit.experiments.spec import DEPARTURES, OWN_OPTIONS, SpecFile
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import FIELDS, DiagnosticThresholds, distance
+from fa_audit.protocol.rules import RULES, verdicts_of
+from fa_audit.protocol.verdicts import Baselines, Given, check, outcomes
 from fa_audit.training.sidecar import Provenance
 
 if TYPE_CHECKING:
@@ -252,11 +260,6 @@ DEEP_CREDIT = at_both_sides(
 NULLS = [
     (side, *of) for side in ("", AT_INPUT) for of in (("mean", "value"), ("std", "std"))
 ]  # likewise
-
-
-def number(value: float | str | None) -> float | None:
-    """Return a number as the JSON of an audit writes it: plain, null, or 'nan', 'inf', '-inf'."""
-    return None if value is None else float(value)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fa_audit.audit.record import record_of
-from fa_audit.audit.sentences import facts_of, percent, sentences
-from fa_audit.core.checks import CHECKS
-from fa_audit.core.rules import FOUR, THREE
-from fa_audit.core.thresholds import fires
 from fa_audit.documents.document import NBSP, Document, Entry, Section
 from fa_audit.documents.formats import Table
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import fires
+from fa_audit.protocol.rules import FOUR, THREE
+from fa_audit.protocol.sentences import facts_of, percent, sentences
 
 if TYPE_CHECKING:
     from fa_audit.audit.result import AuditResult

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.audit.verdicts import Baselines, Checks, Given, check
-from fa_audit.core.rules import FOUR, THREE
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.vectors import Measured
+from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.rules import FOUR, THREE
+from fa_audit.protocol.verdicts import Baselines, Checks, Given, check
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.run_credits import measure_credits
 from fa_audit.audit.run_inputs import baseline_names, read_run
 from fa_audit.core.origin import process_origin
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
 

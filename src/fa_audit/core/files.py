@@ -141,6 +141,11 @@ def as_json(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def number(value: float | str | None) -> float | None:
+    """Return a number as the JSON of an audit writes it: plain, null, or 'nan', 'inf', '-inf'."""
+    return None if value is None else float(value)
+
+
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record of JSON types with the SHA-256 of the entries that it has now; others may be
     added later.

@@ -43,11 +43,12 @@ TRAINING = (
 )
 CHECKS = (
     "audit/record.py",
-    "audit/verdicts.py",
-    "core/checks.py",
-    "core/intervals.py",
-    "core/rules.py",
-    "core/thresholds.py",
+    "protocol/verdicts.py",
+    "protocol/checks.py",
+    "protocol/intervals.py",
+    "protocol/over_seeds.py",
+    "protocol/rules.py",
+    "protocol/limits.py",
     "experiments/paths.py",
     "experiments/spec.py",
     "training/trajectory.py",
@@ -66,9 +67,9 @@ AUDIT = (
     "audit/more_samples.py",
     "audit/result.py",
     "core/metrics.py",
-    "core/resampling.py",
+    "audit/resampling.py",
 )
-TEXTS = ("core/check_texts.py", "audit/sentences.py", "documents/")
+TEXTS = ("protocol/check_texts.py", "protocol/sentences.py", "documents/")
 
 # By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
 # where a slash ends it.
@@ -233,7 +234,7 @@ def _content(path: Path, texts: bool) -> str:
     """
     if path.suffix != ".py":
         return sha256_of(path)
-    always = path == PACKAGE / "core/checks.py" or not path.is_relative_to(PACKAGE)
+    always = path == PACKAGE / "protocol/checks.py" or not path.is_relative_to(PACKAGE)
     return digest_of(_form(_tree(path), texts or always))
 
 

@@ -16,10 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.registry import ELSEWHERE, check_function, find_module
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.data import DATASETS
 from fa_audit.experiments.spec import (
@@ -33,6 +31,8 @@ from fa_audit.experiments.spec import (
 )
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}

@@ -16,10 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fa_audit.core.checks import lettered
 from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.core.provided import provided
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.config import RunName, Text
 from fa_audit.experiments.config_file import LineOf, load_config
@@ -27,6 +25,8 @@ from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
 from fa_audit.experiments.read_grid import NO_LINES, read_grid
 from fa_audit.experiments.spec import SAMPLES
+from fa_audit.protocol.checks import lettered
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS, of_limit
-from fa_audit.core.thresholds import fires
+from fa_audit.protocol.checks import CHECKS, of_limit
+from fa_audit.protocol.limits import fires
 from fa_audit.results.outcomes import fails, reasons
 from fa_audit.results.statistics import with_margin
 

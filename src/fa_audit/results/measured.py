@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.provided import provided
 from fa_audit.experiments.paths import MEASURED
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy, table_name
 
 FOLDER = "reference/measured"

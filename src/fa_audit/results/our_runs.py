@@ -14,8 +14,6 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.rules import THREE, fires_of, is_finite
-from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import (
     BATCH,
@@ -27,6 +25,8 @@ from fa_audit.experiments.published import (
     identity,
     plain,
 )
+from fa_audit.protocol.limits import depth_margin
+from fa_audit.protocol.rules import THREE, fires_of, is_finite
 from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.tidy import KEY, Tidy
 

@@ -1,7 +1,7 @@
 """Outcomes of checks over many runs, from the boolean columns of the runs table; no verdict's text
 is read.
 
-The rules are those of `fa_audit.core.rules`, here for whole tables.
+The rules are those of `fa_audit.protocol.rules`, here for whole tables.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.checks import lettered
-from fa_audit.core.rules import FOUR, NON_FINITE, THREE, Rule, fires_of, is_finite
 from fa_audit.experiments.paths import AT_INPUT
+from fa_audit.protocol.checks import lettered
+from fa_audit.protocol.rules import FOUR, NON_FINITE, THREE, Rule, fires_of, is_finite
 from fa_audit.results.tidy import Tidy
 
 

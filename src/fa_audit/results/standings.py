@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.errors import listed
-from fa_audit.core.intervals import Interval
-from fa_audit.core.thresholds import distance
 from fa_audit.experiments.spec import short_number
-from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
+from fa_audit.protocol.checks import CHECKS, lettered
+from fa_audit.protocol.intervals import Interval
+from fa_audit.protocol.limits import distance
+from fa_audit.protocol.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import margin_of, with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
@@ -153,7 +153,7 @@ def checks_of(group: pd.DataFrame) -> dict[str, CheckOverSeeds]:
     """Return every check of a run over its seeds, by its letter; of one seed with that seed's own
     interval.
 
-    Distances from the limit as in `fa_audit.core.thresholds.distance`: positive where a check does
+    Distances from the limit as in `fa_audit.protocol.limits.distance`: positive where a check does
     not fire.
     """
     checks = dict(verdict_over_seeds(group.to_dict("records")).checks)

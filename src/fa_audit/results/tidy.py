@@ -18,9 +18,9 @@ import pandas as pd
 from fa_audit.audit.record import layer_rows, read_audit, run_row
 from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.files import sha256_of, write_text
-from fa_audit.core.rules import verdicts_of
 from fa_audit.experiments.paths import AT_INPUT, TIDY, RunKey
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.protocol.rules import verdicts_of
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fa_audit.core.rules import RULES, verdicts_of
 from fa_audit.experiments.paths import tidy_file
-from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.protocol.over_seeds import verdict_over_seeds
+from fa_audit.protocol.rules import RULES, verdicts_of
 
 Row = Mapping[str, Any]
 

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.checks import CHECKS, lettered
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.checks import CHECKS, lettered
+from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.over_seeds import verdict_over_seeds
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.outcomes import near_limit
-from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.experiments.spec import parse_run
+from fa_audit.protocol.limits import DiagnosticThresholds, fires
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.statistics import by_run, rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy

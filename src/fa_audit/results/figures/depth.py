@@ -13,10 +13,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import parse_run
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.statistics import by_run, rank_runs, with_margin
 from fa_audit.results.tidy import Tidy

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.standings import as_published
 from fa_audit.results.statistics import summarise

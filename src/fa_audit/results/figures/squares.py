@@ -14,11 +14,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from fa_audit.core.checks import CHECKS, lettered
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.checks import CHECKS, lettered
+from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.over_seeds import verdict_over_seeds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.outcomes import NON_FINITE, fails, reasons, walked_back, withdrawals
-from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 

@@ -23,9 +23,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 
-from fa_audit.core.checks import of_limit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
+from fa_audit.protocol.checks import of_limit
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
 WIDE = 7.0  # inches: of a page of two columns

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.checks import CHECKS, Check, lettered, of_limit
-from fa_audit.core.thresholds import DiagnosticThresholds, fires
+from fa_audit.protocol.checks import CHECKS, Check, lettered, of_limit
+from fa_audit.protocol.limits import DiagnosticThresholds, fires
 from fa_audit.results.calibration import Calibration, calibrate, deciding_values
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.outcomes import near_limit, reasons

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import parse_run
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import lines, style
 from fa_audit.results.statistics import by_run, rank_runs, whole, without_penalty
 from fa_audit.results.tidy import KEY, Tidy, side_of

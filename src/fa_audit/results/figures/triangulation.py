@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.tidy import Tidy, side_of
 

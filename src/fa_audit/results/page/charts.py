@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.markers import MarkerStyle
 
-from fa_audit.core.checks import CHECKS, of_limit
+from fa_audit.protocol.checks import CHECKS, of_limit
 from fa_audit.results.figures.style import run_styles
 from fa_audit.results.page.content import RunPage
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.sentences import Facts, facts_of, sentences
-from fa_audit.audit.verdicts import Checks, Outcome
-from fa_audit.core.checks import CHECKS, Check
 from fa_audit.core.progress import following
-from fa_audit.core.rules import FOUR, THREE, flag_of, is_finite
-from fa_audit.core.thresholds import DiagnosticThresholds, floor_for
 from fa_audit.documents.document import capital
 from fa_audit.experiments.paths import TIDY, RunKey
-from fa_audit.results.over_seeds import VerdictOverSeeds, verdict_over_seeds
+from fa_audit.protocol.checks import CHECKS, Check
+from fa_audit.protocol.limits import DiagnosticThresholds, floor_for
+from fa_audit.protocol.over_seeds import VerdictOverSeeds, verdict_over_seeds
+from fa_audit.protocol.rules import FOUR, THREE, flag_of, is_finite
+from fa_audit.protocol.sentences import Facts, facts_of, sentences
+from fa_audit.protocol.verdicts import Checks, Outcome
 from fa_audit.results.standings import nature, standing, with_margins
 from fa_audit.results.statistics import extent, summarise
 from fa_audit.results.tidy import KEY, Tidy, side_of

@@ -25,12 +25,12 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
 from fa_audit.core.origin import origin_of, packages
-from fa_audit.core.rules import FOUR
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.published import Published
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.rules import FOUR
 from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.page.charts import PANELS, Look, data_of, looks, specification
 from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent

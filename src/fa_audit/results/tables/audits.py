@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
 from fa_audit.experiments.spec import OWN_OPTIONS, short_number
 from fa_audit.methods.info import stated
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.results.statistics import rank_runs, with_margin, without_penalty
 from fa_audit.results.tables.rows import FOUR_CHECK, THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of

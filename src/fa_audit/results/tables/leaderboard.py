@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.progress import following
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.spec import short_number
+from fa_audit.protocol.checks import CHECKS, lettered
 from fa_audit.results.standings import (
     BUSY,
     CHECKS_TEXT,

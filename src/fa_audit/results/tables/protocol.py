@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.paths import AT_INPUT
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.calibration import calibrate, deciding_values, untrained
 from fa_audit.results.outcomes import fails, near_limit
 from fa_audit.results.tables.rows import seeds_text

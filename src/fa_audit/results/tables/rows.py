@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.checks import lettered
-from fa_audit.core.rules import RULES
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.paths import AT_INPUT
-from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.protocol.checks import lettered
+from fa_audit.protocol.over_seeds import verdict_over_seeds
+from fa_audit.protocol.rules import RULES
 from fa_audit.results.standings import of_run
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, side_of

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from fa_audit.core.intervals import FEWEST, LOWER, UPPER, Interval, student_t
+from fa_audit.protocol.intervals import FEWEST, LOWER, UPPER, Interval, student_t
 
 RESAMPLES = 2000
 

@@ -1,7 +1,7 @@
 """Sentences that an audit supports, with its own numbers, and those that it does not: of a network
 or its seeds.
 
-The claims are those of `fa_audit.core.checks`. A check that is borderline, was not evaluated, or
+The claims are those of `fa_audit.protocol.checks`. A check that is borderline, was not evaluated, or
 differs between seeds supports neither of its two claims. Over seeds a margin is a mean with its
 t-interval; every other claim has to hold for each. Imports no torch.
 """
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fa_audit.audit.record import number
-from fa_audit.audit.verdicts import Checks, Outcome
-from fa_audit.core.checks import (
+from fa_audit.core.files import number
+from fa_audit.documents.document import NBSP, capital
+from fa_audit.protocol.checks import (
     CHECKS,
     CONTRADICTED,
     CREDITS,
@@ -25,9 +25,9 @@ from fa_audit.core.checks import (
     Check,
     Criterion,
 )
-from fa_audit.core.intervals import t_interval
-from fa_audit.core.thresholds import fires
-from fa_audit.documents.document import NBSP, capital
+from fa_audit.protocol.intervals import t_interval
+from fa_audit.protocol.limits import fires
+from fa_audit.protocol.verdicts import Checks, Outcome
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
 RETRAIN = "Lower the learning rate and train again."

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fa_audit.core.checks import CHECKS, CONTRADICTED, UNVERIFIED
-from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
-from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
-from fa_audit.core.thresholds import (
+from fa_audit.protocol.checks import CHECKS, CONTRADICTED, UNVERIFIED
+from fa_audit.protocol.intervals import FEWEST, Interval, paired_difference, unpaired_difference
+from fa_audit.protocol.limits import (
     FLOOR_SAMPLES,
     DiagnosticThresholds,
     depth_margin,
@@ -18,6 +17,7 @@ from fa_audit.core.thresholds import (
     fires,
     floor_for,
 )
+from fa_audit.protocol.rules import NON_FINITE, RULES, THREE, Rule
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics, Frequencies
@@ -39,7 +39,7 @@ class Outcome:
         interval: the 95 % interval around the value, or None.
         interval_note: how it was formed, or why there is none.
         distance: from value to limit, positive where the check does not fire: see
-            `fa_audit.core.thresholds.distance`.
+            `fa_audit.protocol.limits.distance`.
         threshold_note: for which batch size the limit is meant, where it depends on that.
     """
 
@@ -67,7 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Checks:
-    """The outcome of every check of `fa_audit.core.checks` on one network, by name:
+    """The outcome of every check of `fa_audit.protocol.checks` on one network, by name:
     ``checks["depth"]``.
 
     Attributes:

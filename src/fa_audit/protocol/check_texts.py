@@ -1,4 +1,4 @@
-"""The words of the checks and of the credit metrics, by their names in `fa_audit.core.checks`.
+"""The words of the checks and of the credit metrics, by their names in `fa_audit.protocol.checks`.
 
 No number depends on them.
 """

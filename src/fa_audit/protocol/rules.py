@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from fa_audit.core.checks import CHECKS
+from fa_audit.protocol.checks import CHECKS
 
 NON_FINITE = "non-finite"  # in the place of a check that fired: a state, gradient or logit is NaN or infinite
 Fires = Mapping[

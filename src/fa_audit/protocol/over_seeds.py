@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fa_audit.core.intervals import MOST_SEEDS, Interval, seeds_to_settle, t_interval
-from fa_audit.core.rules import FOUR, fires_of, flag_of, is_finite
+from fa_audit.protocol.intervals import MOST_SEEDS, Interval, seeds_to_settle, t_interval
+from fa_audit.protocol.rules import FOUR, fires_of, flag_of, is_finite
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class VerdictOverSeeds:
 
     checks: Mapping[str, CheckOverSeeds]  # by their letters
     against: bool | None  # the network; None where it is open
-    verdict: str  # as `fa_audit.core.rules.FOUR` words it, with its reasons
+    verdict: str  # as `fa_audit.protocol.rules.FOUR` words it, with its reasons
     count: int  # seeds whose own verdict is the same, its reasons aside
     seeds: int  # in all
     borderline: tuple[

@@ -1,7 +1,7 @@
 """The checks of the protocols: the one table that verdicts, sentences, reports, figures and tables
 read. No torch.
 
-`fa_audit.audit.verdicts.EVALUATE` has the function that evaluates each. With an entry here and a
+`fa_audit.protocol.verdicts.EVALUATE` has the function that evaluates each. With an entry here and a
 function there a new check is in every report, table and figure.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fa_audit.core.check_texts import OF_CHECKS, OF_CREDITS
+from fa_audit.protocol.check_texts import OF_CHECKS, OF_CREDITS
 
 UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
 NOT_COMPARED = "The backward pass was not compared with the forward pass"  # begins a warning
@@ -77,7 +77,7 @@ class Check(Criterion):
     Attributes:
         letter: in the four-check verdict; empty for a check that decides no verdict.
         paper: in the three-check verdict and among flags; empty if it is not in that protocol.
-        limit: its limit's name in a configuration, see `fa_audit.core.thresholds`.
+        limit: its limit's name in a configuration, see `fa_audit.protocol.limits`.
         column: of the tidy table of runs, with the number that decides; ``"margin"`` is formed from
             accuracies.
         title: what it is about; `short` in figures.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fa_audit.core.checks import CHECKS, of_limit
 from fa_audit.core.errors import AuditError, shortened, unknown
+from fa_audit.protocol.checks import CHECKS, of_limit
 
 FLOOR_SAMPLES = 128  # the batch size for which the paper's floor of D2 is meant
 
