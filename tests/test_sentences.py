@@ -13,12 +13,12 @@ from printed_audits import printed_audits, put
 
 from fa_audit import Description, diagnose
 from fa_audit.audit.record import outcomes_of
+from fa_audit.cli import main
+from fa_audit.core.files import signed
+from fa_audit.protocol.checks import CHECKS, CREDITS
+from fa_audit.protocol.intervals import student_t
 from fa_audit.protocol.sentences import Facts, facts_of, sentences
 from fa_audit.protocol.verdicts import Checks, Outcome
-from fa_audit.cli import main
-from fa_audit.protocol.checks import CHECKS, CREDITS
-from fa_audit.core.files import signed
-from fa_audit.protocol.intervals import student_t
 
 FINE, FIRES, BORDERLINE, OPEN = "fine", "fires", "borderline", "open"
 OUTCOMES = (FINE, FIRES, BORDERLINE, OPEN)

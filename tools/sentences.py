@@ -7,6 +7,8 @@ from pathlib import Path
 
 from methods_table import ROOT, filled, markdown
 
+from fa_audit.protocol.checks import CHECKS, CREDITS, Check, Criterion
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.sentences import (
     DEEP,
     NOT_FINITE,
@@ -18,8 +20,6 @@ from fa_audit.protocol.sentences import (
     rulings,
 )
 from fa_audit.protocol.verdicts import Checks, Outcome
-from fa_audit.protocol.checks import CHECKS, CREDITS, Check, Criterion
-from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"

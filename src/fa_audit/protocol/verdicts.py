@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fa_audit.protocol.checks import CHECKS, CONTRADICTED, UNVERIFIED
 from fa_audit.protocol.intervals import FEWEST, Interval, paired_difference, unpaired_difference
@@ -19,9 +19,7 @@ from fa_audit.protocol.limits import (
 )
 from fa_audit.protocol.rules import NON_FINITE, RULES, THREE, Rule
 
-if TYPE_CHECKING:
-    from fa_audit.audit.diagnostics import Diagnostics, Frequencies
-
+Diagnostics = Frequencies = Any
 LEAST_LIKELY = 1e-6  # chance of the hits of the batches below which an accuracy is contradicted
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from fa_audit.audit.record import outcome_columns
 from fa_audit.core.files import number
-from fa_audit.protocol.sentences import facts_of, sentences
-from fa_audit.protocol.checks import CHECKS, lettered
-from fa_audit.protocol.rules import RULES
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
+from fa_audit.protocol.checks import CHECKS, lettered
 from fa_audit.protocol.over_seeds import verdict_over_seeds
+from fa_audit.protocol.rules import RULES
+from fa_audit.protocol.sentences import facts_of, sentences
 from fa_audit.results.seed_group import SeedGroup
 from fa_audit.results.statistics import summarise
 
