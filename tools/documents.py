@@ -22,7 +22,6 @@ TOOLS = (  # later ones read what earlier ones wrote
     "schemas",
     "command_line",
     "pictures",
-    "sentences",
     "reproduction",
     "readme",
     "notebook",

@@ -1,5 +1,5 @@
-"""README.md and docs/tutorial.md with what their code prints, the reproduced share and the hours of
-the plan.
+"""README.md, docs/tutorial.md and docs/monitor.md with what their code prints, the reproduced share
+and the hours of the plan; a count in docs/protocol.md.
 
 A `python` block is run, all blocks of a document in one namespace; the `text` block after it is
 what it printed, up to the line `...` if there is one.
@@ -23,6 +23,7 @@ import matplotlib
 from methods_table import ROOT, filled
 
 from fa_audit.cli import main as fa_audit
+from fa_audit.results.tidy import read_table
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/monitor.md")
 CODE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<said>.*?)```)?", re.DOTALL)
@@ -72,6 +73,20 @@ def facts() -> dict[str, str]:
     }
 
 
+def differing() -> str:
+    """Return how many measured networks that pass three checks need walk-back by four, and why."""
+    runs = [read_table(path) for path in sorted((ROOT / "reference/measured").glob("*/runs.csv"))]
+    passed = [
+        text for table in runs for text in table.loc[table["three_check"] == "PASS", "four_check"]
+    ]
+    alone = {letter: passed.count(f"needs walk-back ({letter})") for letter in "ac"}
+    others = len(passed) - passed.count("trustworthy")
+    return (
+        f"Of the {len(passed)} [measured](reproduction.md) networks that pass three checks, {others} need walk-back by"
+        f" four: {alone['c']} for (c) alone, {alone['a']} for (a) alone."
+    )
+
+
 def made() -> Iterator[tuple[Path, str | bytes]]:
     """Yield the documents, and the pictures that their code draws."""
     sys.path.insert(0, str(ROOT / "examples"))
@@ -89,6 +104,8 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
                 document,
                 rerun(filled(old, facts(), document) if "<!-- table: sum -->" in old else old),
             )
+        protocol = ROOT / "docs/protocol.md"
+        yield protocol, filled(protocol.read_text("utf-8"), {"differing": differing()}, protocol)
         yield from (
             (PICTURES / picture.name, picture.read_bytes()) for picture in Path().glob("*.svg")
         )
