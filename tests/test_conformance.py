@@ -4,6 +4,7 @@ broken one.
 
 import os
 import random
+import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,39 +25,50 @@ from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
 from fa_audit.methods.method import Credits, Feedback, Method, load_method
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.testing import CHECKS, ConformanceError, check_method
-from fa_audit.testing.findings import Finding
+from fa_audit.testing import CHECKS, ConformanceError, _failure, check_method
+from fa_audit.testing.findings import in_one_line
 from fa_audit.testing.subject import Subject
 from fa_audit.training.loop import train
 
-SLOW = {
-    "process",
-    "direction",
-    "downhill",
-    "learns",
-    "architectures",
-}  # three quarters of the suite's time
-# A method that draws from the global stream resumes to the same bits or not by what was drawn
-# before.
-QUICK = (
-    set(CHECKS)
-    - SLOW
-    - {"resume"}
-    - {name for name, check in CHECKS.items() if check.__module__.endswith("steps")}
-)
+LONG = {"process", "architectures", "learns"}
+FIRST = ("bp", "fa", "dfa", "weight_mirror", "dtp_drl", "ep_symmetric", "pepita", "forward_forward")
 
 
-def failures(method, checks=CHECKS):
+def failures(method, checks):
     """Run some checks on a method: name of a failed check -> its line."""
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "fa_audit.testing.CHECKS", {name: CHECKS[name] for name in CHECKS if name in checks}
-            )
+            chosen = {name: CHECKS[name] for name in CHECKS if name in checks}
+            patch.setattr("fa_audit.testing.CHECKS", chosen)
             check_method(method)
     except ConformanceError as error:
         return dict(line.strip().split(": ", 1) for line in str(error).splitlines()[1:])
     return {}
+
+
+def briefly_relaxed(name):
+    """A registered method; its states relax in three steps, where they relax."""
+    method = load_method(name)
+    return replace(method, steps=3) if hasattr(method, "steps") else name
+
+
+@pytest.mark.parametrize(
+    "name", [*FIRST, *slow(*([name] for name in METHODS if name not in FIRST))]
+)
+def test_every_registered_method_conforms_in_short_checks(name):
+    assert failures(briefly_relaxed(name), set(CHECKS) - LONG) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_every_registered_method_learns(name):
+    assert failures(briefly_relaxed(name), {"learns"}) == {}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", METHODS)
+def test_every_registered_method_conforms(name):
+    assert failures(name, CHECKS) == {}
 
 
 def told(base, function):
@@ -91,50 +103,6 @@ def after_step(base, function):
             function(network, state)
 
     return Updating
-
-
-LONG = {"process", "architectures", "learns"}
-FIRST = (
-    "bp",
-    "fa",
-    "dfa",
-    "weight_mirror",
-    "dtp_drl",
-    "ep_symmetric",
-    "pepita",
-    "forward_forward",
-    "credit_bridge",
-)
-
-
-def briefly_relaxed(name):
-    """A registered method; its states relax in three steps, where they relax."""
-    method = load_method(name)
-    return replace(method, steps=3) if hasattr(method, "steps") else name
-
-
-@pytest.mark.parametrize(
-    "name", [*FIRST, *slow(*([name] for name in METHODS if name not in FIRST))]
-)
-def test_every_registered_method_conforms_in_short_checks(name):
-    assert failures(briefly_relaxed(name), set(CHECKS) - LONG) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
-def test_every_registered_method_learns(name):
-    assert failures(briefly_relaxed(name), {"learns"}) == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "dfa" else pytest.mark.matrix)
-        for name in METHODS
-    ],
-)
-def test_every_registered_method_conforms(name):
-    assert failures(name) == {}
 
 
 class Exact(BP):
@@ -233,116 +201,23 @@ def grow(network, state):
 
 
 Buffered = one_matrix(in_a_buffer, lambda _, state: state.matrix)
-BROKEN = {
-    "rolled rows": (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows"),
-    "batch mean": (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows"),
-    "noise": (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "purity"),
-    "global stream": (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity"),
-    "drifts globally": (
-        after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))),
-        "determinism",
-    ),
-    "unfreezes": (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen"),
-    "writes to a block": (
-        after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]),
-        "frozen",
-    ),
-    "graph": (Attached, "detached"),
-    "idle": (
-        with_parts(
-            FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))
-        ),
-        "moves",
-    ),
-    "by place": (with_credits(DFA, lambda a: a * torch.arange(1, len(a) + 1)[:, None]), "rows"),
-    "needs blocks": (Blockwise, "shapes"),
-    "half precision of numpy": (
-        with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))),
-        "precision",
-    ),
-    "16 features": (with_credits(DFA, lambda a: F.pad(a[:, :16], (0, a.shape[1] - 16))), "sizes"),
-    "no module": (type("List", (FA,), {"init_state": lambda *_: []}), "apart"),
-    "gradients off": (with_credits(DFA, lambda a: [torch.set_grad_enabled(False), a][1]), "purity"),
-    "a summary of None": (type("Untold", (FA,), {"summary": None}), "declarations"),
-    "attribute": (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved"),
-    "on the class": (
-        one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]),
-        "saved",
-    ),
-    "fades": (
-        one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))),
-        "saved",
-    ),
-    "counts its steps": (after_step(Buffered, grow), "resume"),
-    "pushes": (Pushing, "auxiliary"),
-    "vector of losses": (Vectorial, "auxiliary"),
-    "gains time": (type("Negative", (FA,), {"relative_time": -1.0}), "declarations"),
-    "forgets its constant": (Forgetful, "declarations"),
-    "one credit too few": (with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])), "shapes"),
-    "no credits": (type("Silent", (DFA,), {"credits": Method.credits}), "shapes"),
-    "nothing": (Exact, ""),
-    "nothing, in another layout": (Stacked, ""),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_promise_is_named_and_no_other(name):
-    kind, broken = BROKEN[name]
-    assert set(failures(kind, QUICK | set(broken.split()))) == set(broken.split())
-
-
 KEPT = []
 
 
 def starting(function):
     """FA that calls ``function(network)`` in `init_state`."""
-    return type(
-        "Starting",
-        (FA,),
-        {"init_state": lambda self, *a: [FA.init_state(self, *a), function(a[0])][0]},
-    )
+
+    class Starting(FA):
+        def init_state(self, network, generator):
+            state = super().init_state(network, generator)
+            function(network)
+            return state
+
+    return Starting
 
 
 def scaled(c, factor):
     return replace(c, blocks=tuple(factor * a for a in c.blocks), embedding=factor * c.embedding)
-
-
-KINDS = (FA, DFA, Stacked, StateBridge, Exact, EP, BP)
-HOSTILE = [
-    *((with_credits(kind, torch.neg), "direction", r"cosine of -(0\.[1-9]|1)") for kind in KINDS),
-    (with_parts(DFA, lambda c: replace(c, embedding=-c.embedding)), "direction", "cosine of -"),
-    (with_parts(EP, lambda c: replace(c, objective=-c.objective)), "downhill", "found"),
-    (with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)), "finite", "NaN or Inf in embedding, block 0"),
-    (after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()]), "penalty", "penalty"),
-    (after_step(FA, lambda n, _: n.head.linear.weight.zero_()), "learns", r"accuracy 0\.\d+ .* with no options"),
-    (type("ByBP", (DFA,), {"end_to_end": True}), "trains", r"embed \(96%\), blocks.0 \(.*the reported credits"),
-    (with_parts(BP, lambda c: replace(c, blocks=(*c.blocks[1:], c.embedding))), "trains", r"of blocks.0 \("),
-    (told(BP, lambda c, n, t, y: scaled(c, 1 / len(y))), "trains", "gradients of embed"),
-    (told(DFA, lambda c, n, *_: scaled(c, 1 if n.training else -1)), "trains", "gradients of embed"),
-    (with_parts(EP, lambda c: replace(c, blocks=tuple(a.flip(1) for a in c.blocks))), "trains", "of blocks.0 .* and"),
-    (told(DFA, lambda c, n, t, y: replace(c, objective=t.states[0].square().mean())), "trains", "objective's gradien"),
-    (told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y))), "means", "for a batch given twice"),
-    (after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]), "trains", r"of head \(90%\)"),
-    (after_step(FA, lambda n, _: [p.sub_(p.grad) for p in n.head.parameters()]), "trains", "a step changing head"),
-    (with_credits(DFA, lambda a: a / a.norm(dim=1, keepdim=True)), "finite", "block 0.* with saturated logits"),
-    (told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])), "finite", "saturated logits"),
-    (told(FA, lambda c, n, t, y: scaled(c, 1 / t.states[0].detach().norm(dim=1)[:, None])), "finite", "of zeros"),
-    (with_credits(DFA, torch.Tensor.half), "shapes", "of torch.float16 for the embedding"),
-    (with_credits(DFA, lambda a: a.half().float()), "precision", "torch.float16 in the computation"),
-    (with_credits(FA, torch.Tensor.float), "precision", "float32.* in a float64 network"),
-    (told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1]), "memory", "with a graph kept"),
-    (told(DFA, lambda c, n, t, y: [KEPT.append(t.logits.detach()), c][1]), "memory", "more values in memory"),
-    (starting(lambda n: n.head.linear.weight.register_hook(lambda g: 10 * g)), "apart", "hooks or attributes"),
-    (starting(lambda n: torch.nn.init.zeros_(n.head.linear.weight)), "apart", "changing head.linear.weight"),
-    (starting(lambda n: setattr(n, "read", None)), "apart", "left on the network"),
-    (type("Shares", (DFA,), {"init_state": lambda self, n, _: n.head}), "apart", "linear.weight .* sharing memory"),
-    (type("Fixed", (FA,), {"init_state": lambda _, n, __: FA().init_state(n, torch.Generator())}), "fresh", "the same"),
-    (told(DFA, lambda c, n, *_: scaled(c, -1 if n.width > 16 else 1)), "direction", "cosine of -"),
-    (told(DFA, lambda c, n, *_: scaled(c, -1 if n.width > 64 else 1)), "sizes", "cosine of -.* at width 150"),
-    (with_parts(DFA, lambda c: scaled(c, torch.nan if len(c.blocks) > 4 else 1)), "sizes", "NaN or Inf .* 9 blocks"),
-    (told(FA, lambda c, n, t, y: scaled(c, float(len(y) < 64) - c.blocks[0].mean(0))), "sizes", "another direction"),
-    (told(DFA, lambda c, n, t, y: replace(c, embedding=t.states[0].detach())), "labels", "ignores the labels"),
-]  # fmt: skip
 
 
 class Hashed(DFA):
@@ -426,7 +301,187 @@ def exact_in_block_1(c, network, trace, labels):
     return replace(c, blocks=(*c.blocks[:1], *exact, *c.blocks[2:]))
 
 
-HOSTILE += [
+KINDS = (FA, DFA, Stacked, StateBridge, Exact, EP, BP)
+HOSTILE = [
+    *((with_credits(kind, torch.neg), "direction", r"cosine of -(0\.[1-9]|1)") for kind in KINDS),
+    (with_parts(DFA, lambda c: replace(c, embedding=-c.embedding)), "direction", "cosine of -"),
+    (with_parts(EP, lambda c: replace(c, objective=-c.objective)), "downhill", "found"),
+    (
+        with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)),
+        "finite",
+        "NaN or Inf in embedding, block 0",
+    ),
+    (
+        after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()]),
+        "penalty",
+        "penalty",
+    ),
+    (
+        after_step(FA, lambda n, _: n.head.linear.weight.zero_()),
+        "learns",
+        r"accuracy 0\.\d+ .* with no options",
+    ),
+    (
+        type("ByBP", (DFA,), {"end_to_end": True}),
+        "trains",
+        r"embed \(96%\), blocks.0 \(.*the reported credits",
+    ),
+    (
+        with_parts(BP, lambda c: replace(c, blocks=(*c.blocks[1:], c.embedding))),
+        "trains",
+        r"of blocks.0 \(",
+    ),
+    (told(BP, lambda c, n, t, y: scaled(c, 1 / len(y))), "trains", "gradients of embed"),
+    (
+        told(DFA, lambda c, n, *_: scaled(c, 1 if n.training else -1)),
+        "trains",
+        "gradients of embed",
+    ),
+    (
+        with_parts(EP, lambda c: replace(c, blocks=tuple(a.flip(1) for a in c.blocks))),
+        "trains",
+        "of blocks.0",
+    ),
+    (
+        told(DFA, lambda c, n, t, y: replace(c, objective=t.states[0].square().mean())),
+        "trains",
+        "objective's gradien",
+    ),
+    (
+        told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y))),
+        "means",
+        "for a batch given twice",
+    ),
+    (
+        after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]),
+        "trains",
+        r"of head \(90%\)",
+    ),
+    (
+        after_step(FA, lambda n, _: [p.sub_(p.grad) for p in n.head.parameters()]),
+        "trains",
+        "a step changing head",
+    ),
+    (
+        with_credits(DFA, lambda a: a / a.norm(dim=1, keepdim=True)),
+        "finite",
+        "block 0.* with saturated logits",
+    ),
+    (
+        told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])),
+        "finite",
+        "saturated logits",
+    ),
+    (
+        told(FA, lambda c, n, t, y: scaled(c, 1 / t.states[0].detach().norm(dim=1)[:, None])),
+        "finite",
+        "of zeros",
+    ),
+    (with_credits(DFA, torch.Tensor.half), "shapes", "of torch.float16 for embedding"),
+    (
+        with_credits(DFA, lambda a: a.half().float()),
+        "precision",
+        "torch.float16 in the computation",
+    ),
+    (with_credits(FA, torch.Tensor.float), "precision", "float32.* in a float64 network"),
+    (told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1]), "memory", "with a graph kept"),
+    (
+        told(DFA, lambda c, n, t, y: [KEPT.append(t.logits.detach()), c][1]),
+        "memory",
+        "more values in memory",
+    ),
+    (
+        starting(lambda n: n.head.linear.weight.register_hook(lambda g: 10 * g)),
+        "apart",
+        "hooks or attributes",
+    ),
+    (
+        starting(lambda n: torch.nn.init.zeros_(n.head.linear.weight)),
+        "apart",
+        "changing head.linear.weight",
+    ),
+    (starting(lambda n: setattr(n, "read", None)), "apart", "left on the network"),
+    (
+        type("Shares", (DFA,), {"init_state": lambda self, n, _: n.head}),
+        "apart",
+        "linear.weight .* sharing memory",
+    ),
+    (
+        type(
+            "Fixed", (FA,), {"init_state": lambda _, n, __: FA().init_state(n, torch.Generator())}
+        ),
+        "fresh",
+        "the same",
+    ),
+    (told(DFA, lambda c, n, *_: scaled(c, -1 if n.width > 16 else 1)), "direction", "cosine of -"),
+    (
+        told(DFA, lambda c, n, *_: scaled(c, -1 if n.width > 64 else 1)),
+        "sizes",
+        "cosine of -.* at width 150",
+    ),
+    (
+        with_parts(DFA, lambda c: scaled(c, torch.nan if len(c.blocks) > 4 else 1)),
+        "sizes",
+        "NaN or Inf .* 9 blocks",
+    ),
+    (
+        told(FA, lambda c, n, t, y: scaled(c, float(len(y) < 64) - c.blocks[0].mean(0))),
+        "sizes",
+        "another direction",
+    ),
+    (
+        told(DFA, lambda c, n, t, y: replace(c, embedding=t.states[0].detach())),
+        "labels",
+        "ignores the labels",
+    ),
+    (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows", "found"),
+    (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows", "found"),
+    (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "purity", "found"),
+    (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity", "found"),
+    (
+        after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))),
+        "determinism",
+        "found",
+    ),
+    (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen", "found"),
+    (
+        after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]),
+        "frozen",
+        "found",
+    ),
+    (Attached, "detached", "found"),
+    (
+        with_parts(
+            FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))
+        ),
+        "moves",
+        "found",
+    ),
+    (with_credits(DFA, lambda a: a * torch.arange(1, len(a) + 1)[:, None]), "rows", "found"),
+    (Blockwise, "shapes", "found"),
+    (with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))), "precision", "found"),
+    (with_credits(DFA, lambda a: F.pad(a[:, :16], (0, a.shape[1] - 16))), "sizes", "found"),
+    (type("List", (FA,), {"init_state": lambda *_: []}), "apart", "returned"),
+    (with_credits(DFA, lambda a: [torch.set_grad_enabled(False), a][1]), "purity", "found"),
+    (type("Untold", (FA,), {"summary": None}), "declarations", "found"),
+    (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved", "found"),
+    (
+        one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]),
+        "saved",
+        "found",
+    ),
+    (
+        one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))),
+        "saved",
+        "found",
+    ),
+    (after_step(Buffered, grow), "resume", "found"),
+    (Pushing, "auxiliary", "found"),
+    (Vectorial, "auxiliary", "found"),
+    (type("Negative", (FA,), {"relative_time": -1.0}), "declarations", "found"),
+    (Forgetful, "declarations", "found"),
+    (with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])), "shapes", "found"),
+    (type("Silent", (DFA,), {"credits": Method.credits}), "shapes", "found"),
     (Hashed, "process", "B0.* in another process|other .*embed.* in another process"),
     (Leaving, "process", r"a process that a training ended, status 0"),
     (Peeking, "determinism", "another test set"),
@@ -434,21 +489,9 @@ HOSTILE += [
     (told(DFA, lambda c, *_: [random.seed(0), c][1]), "purity", "Python's random state"),
     (in_maps(lambda c: scaled(c, -1)), "architectures", r"with \w+, found a mean cosine of -1"),
     (in_maps(rolled), "architectures", r"with \w+, found rows \[1\]"),
-    (
-        told(BP, averaged),
-        "architectures",
-        r"with vit_mini, found a cosine of 0.* network.read_gradient",
-    ),
-    (
-        with_parts(DFA, lambda c: replace(c, batch_mean=True)),
-        "means",
-        "unchanged in a .* expected batch_mean=False",
-    ),
-    (
-        with_parts(FA, lambda c: replace(c, batch_mean=False)),
-        "means",
-        "halved in a .* expected batch_mean=True",
-    ),
+    (told(BP, averaged), "architectures", "with vit_mini, found a cosine of 0"),
+    (with_parts(DFA, lambda c: replace(c, batch_mean=True)), "means", "times 1.0 in a batch"),
+    (with_parts(FA, lambda c: replace(c, batch_mean=False)), "means", "times 0.5 in a batch"),
     (
         type("Summed", (StateBridge,), {"auxiliary_loss": summed}),
         "means",
@@ -459,13 +502,13 @@ HOSTILE += [
         "fresh",
         "same credit of embedding, block 0 with other feed",
     ),
-    (told(DFA, exact_in_block_1), "fresh", "the same credit of block 1 with .* true gradient"),
+    (told(DFA, exact_in_block_1), "fresh", "the same credit of block 1 with"),
     (
         remembering(lambda kept, layer, a: kept.setdefault((layer, *a.shape), a.clone()).copy_(a)),
         "calls",
-        "workspace",
+        "overwritten",
     ),
-    (remembering(last), "calls", "no last batch"),
+    (remembering(last), "calls", "another batch was seen"),
     (
         remembering(lambda kept, layer, a: kept.setdefault(layer, a)),
         "calls",
@@ -479,7 +522,7 @@ HOSTILE += [
     (
         with_credits(DFA, lambda a: a @ torch.eye(a.shape[1]).roll(1, 0).to(a)),
         "direction",
-        "transposed weight|the sign",
+        "cosine of",
     ),
     (with_credits(DFA, torch.Tensor.to_sparse), "shapes", r"found sparse \(5, 21\)"),
     (
@@ -487,11 +530,7 @@ HOSTILE += [
         "shapes",
         "a generator for the blocks",
     ),
-    (
-        with_credits(DFA, lambda a: a - a.mean(0)),
-        "rows",
-        "declare across_samples, which forbids nothing",
-    ),
+    (with_credits(DFA, lambda a: a - a.mean(0)), "rows", "rows"),
 ]
 
 
@@ -542,13 +581,11 @@ class Choosy(DFA):
         return super().init_state(network, generator)
 
 
-def silenced(credits):
-    return [0 * a for a in credits]
-
-
 CENTRED = with_credits(DFA, lambda a: a - a.mean(0))
 UNUSUAL = {
-    "first block idle": with_parts(FA, lambda c: replace(c, blocks=(*silenced(c.blocks[:1]), *c.blocks[1:]))),
+    "exact, block by block": Exact,
+    "feedback in another layout": Stacked,
+    "first block idle": with_parts(FA, lambda c: replace(c, blocks=(*(0 * a for a in c.blocks[:1]), *c.blocks[1:]))),
     "layer by layer": Scheduled,
     "a scalar error of a sample": scalar_error(False),
     "a scalar error of the batch": scalar_error(True),
@@ -560,10 +597,8 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_an_unusual_method_conforms(name):
-    assert (
-        failures(UNUSUAL[name], set(CHECKS) - (LONG if name != "some networks only" else set()))
-        == {}
-    )
+    checks = CHECKS if name == "some networks only" else set(CHECKS) - LONG
+    assert failures(UNUSUAL[name], checks) == {}
 
 
 def test_a_method_that_exits_is_reported_and_the_status_says_so(capsys):
@@ -586,9 +621,10 @@ def test_a_training_that_touches_what_is_frozen_has_no_result(function):
 
 
 @pytest.mark.parametrize(("kind", "check", "words"), HOSTILE)
-def test_a_hostile_method_is_refused_by_what_it_does(kind, check, words):
-    with pytest.raises(Finding, match=words):
-        CHECKS[check](Subject(kind(steps=4) if issubclass(kind, EP) else kind(), "mine"))
+def test_a_broken_promise_is_found_by_the_check_that_names_it(kind, check, words):
+    subject = Subject(kind(steps=4) if issubclass(kind, EP) else kind(), "mine")
+    error = _failure(CHECKS[check], subject)
+    assert re.search(words, in_one_line(error, subject.method))
 
 
 def test_architectures_added_to_the_registry_are_trained_and_small(monkeypatch):
@@ -632,7 +668,7 @@ class Recording(FA):
     [(Flat, "with vit_mini, "), (Recording, "with small_resnet, found credits changing")],
 )
 def test_a_method_that_does_not_fit_an_architecture_names_it(kind, where):
-    found = failures(kind, QUICK | {"architectures"})
+    found = failures(kind, {"shapes", "purity", "trains", "architectures"})
     assert set(found) == {"architectures"} and where in found["architectures"]
 
 
@@ -640,13 +676,10 @@ def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch)
     costly = "\n\nclass Costly(Mine):\n    relative_time = 2.0 * -3\n"
     (tmp_path / "costly_method.py").write_text(MY_METHOD + costly)
     monkeypatch.syspath_prepend(tmp_path)
-    found = failures("costly_method:Costly", QUICK)
-    assert (
-        set(found) == {"declarations"}
-        and "relative_time=-6.0 in the class" in found["declarations"]
-    )
+    found = failures("costly_method:Costly", {"shapes", "saved", "declarations"})
+    assert set(found) == {"declarations"} and "relative_time=-6.0" in found["declarations"]
     with_its_own_constants = replace(load_method("costly_method:Mine"), scale=-2.0)
-    assert set(failures(with_its_own_constants, {"direction", "downhill"})) == {"direction"}
+    assert set(failures(with_its_own_constants, {"direction"})) == {"direction"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -660,14 +693,14 @@ def test_what_is_no_method_is_refused(method, words):
         check_method(method)
 
 
-def test_the_message_has_one_line_for_a_mistake_and_the_random_state_stays():
+def test_the_message_lists_failures_in_order_and_the_random_state_stays():
     before = torch.get_rng_state()
-    with pytest.raises(ConformanceError) as caught:
-        check_method(Blockwise)
-    title, *lines = str(caught.value).splitlines()
-    rest = f"{len(CHECKS) - 3} that rest on them were not run:"
-    assert title == f"{__name__}:Blockwise fails 1 of {len(CHECKS)} conformance checks; {rest}"
-    assert [
-        "IndexError: tuple index out of range (test_conformance.py, line" in line for line in lines
-    ] == [True]
+    found = failures(Blockwise, set(CHECKS) - LONG)
+    assert list(found) == [name for name in CHECKS if name in found]
+    assert {"shapes", "options"} <= set(found)
+    assert "IndexError: tuple index out of range (test_conformance.py, line" in found["shapes"]
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_nothing_runs_after_a_method_that_ends_the_process():
+    assert list(failures(Leaving, CHECKS)) == ["process"]

@@ -31,7 +31,6 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "core/files.py": "writes what it is given, whole",
     "core/gpu.py": "chooses a free GPU among equal ones",
     "core/origin.py": "describes the machine and the commit",
-    "core/progress.py": "shows how far the work is",
     "core/provided.py": "finds files of the project, which are inputs",
     "core/registry.py": "imports what the specification names",
     "core/stages.py": "these digests",
@@ -200,7 +199,7 @@ SHOWN = {"figure overview", "figure layers", "table", "claims", "report_model", 
 SHOWN |= {"build_scorecard", "draw_scorecard"}
 # The file, what is replaced, and by what (nothing: it is appended).
 WITHOUT_EFFECT_ON_ANY = {
-    "a comment": ("core/progress.py", "\nimport", "\n# edited\nimport"),
+    "a comment": ("core/errors.py", "\nimport", "\n# edited\nimport"),
     "a comment in the loop": ("training/loop.py", "\nimport", "\n# edited\n\nimport"),
     "a docstring": ("training/optimiser.py", "How one group of parameters moves.", "Edited."),
     "a user's comment": ("my/numbers.py", "# of one", "# edited"),

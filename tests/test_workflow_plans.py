@@ -42,7 +42,7 @@ def replaced(name, old, new):
 def reworded(folder):
     """Comments, advice and messages are edited in files of every stage."""
     for name in (
-        "core/progress",
+        "core/gpu",
         "experiments/grid",
         "training/sidecar",
         "training/loop",

@@ -18,10 +18,10 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tqdm import tqdm
 
 from fa_audit.audit.credit_metrics import loss_changes, losses_of_samples
 from fa_audit.core.errors import AuditError
-from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import sample_norms
 from fa_audit.networks.description import passes_from
@@ -79,7 +79,7 @@ def check_backward(
     untrue: list[int] = []
     rough: list[int] = []
     small: list[int] = []
-    for state, h in enumerate(following(states, "gradient at state")):
+    for state, h in enumerate(tqdm(states, "gradient at state", leave=False, disable=None)):
         predicted, found = _slopes(partial(loss, state), _moves(h, state, CHECKED + 1), smallest)
         if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
             continue

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tqdm import tqdm
 
 from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import clamped_cosine, median_of
-from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import Measured, cosine, mean_of, sample_norms, unit
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
@@ -272,7 +272,7 @@ def against_the_loss(
     none: Block = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
     return [
         none if credit is None else compared(layer, credit, gradients, worth)
-        for layer, credit in enumerate(following(credits, "credit of block"))
+        for layer, credit in enumerate(tqdm(credits, "credit of block", leave=False, disable=None))
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tqdm import tqdm
 
 from fa_audit.audit.backward import check_backward, norms_along_directions
 from fa_audit.audit.custom import custom_parts
@@ -25,7 +26,6 @@ from fa_audit.audit.resampling import (
 )
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
-from fa_audit.core.progress import following
 from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
@@ -201,11 +201,10 @@ def measure(
         growth_interval, gradient_interval = _intervals(truth, layers, found.estimates)
         loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
         means, least = [], least_size(over)
-        for batch in following(over, "batch"):
+        for batch in tqdm(over, "batch", leave=False, disable=None):
             if batch is not sample:
-                truth = reference(
-                    network, *batch, loss_fn
-                )  # one batch at a time is kept: states can be large
+                # One batch at a time is kept: states can be large.
+                truth = reference(network, batch[0], batch[1], loss_fn)
             finite = finite and truth.finite
             if len(batch[1]) >= least:
                 means.append(mean_gradient(truth, middle))

@@ -49,8 +49,6 @@ def _check(options: argparse.Namespace) -> int:
         print(f"passed  {name:<14} {(CHECKS[name].__doc__ or '').splitlines()[0].replace('`', '')}")
     for name, finding in found.findings.items():
         print(f"FAILED  {name:<14} {finding}")
-    if found.follows:
-        print(f"not run, since they rest on what failed: {', '.join(found.follows)}")
     print(
         f"{found.name}: {len(found.passed)} of {len(CHECKS)} checks passed, {len(found.findings)} failed"
     )

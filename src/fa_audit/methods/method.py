@@ -44,6 +44,11 @@ class Credits:
     batch_mean: bool = False
     objective: Tensor | None = None
 
+    def by_name(self) -> dict[str, Tensor]:
+        """Return the credits by the names of what they train, bottom to top."""
+        blocks = {f"block {layer}": a for layer, a in enumerate(self.blocks)}
+        return {"embedding": self.embedding} | blocks
+
 
 @dataclass(frozen=True)
 class Method:

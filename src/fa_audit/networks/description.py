@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, first_line, unknown
-from fa_audit.core.progress import following
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.network import Chain, Network
 from fa_audit.networks.readings import READS, TOKENS, check_reading
@@ -329,7 +329,7 @@ class DescribedNetwork(Network):
             few, first = x, self.states_of(x)  # a few samples may be alike
         states, logits = first
         self.past = []
-        for layer in following(range(len(states)), "state"):
+        for layer in tqdm(range(len(states)), "state", leave=False, disable=None):
             last, found = self._changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, logits.roll(1, 0), logits)
             if (

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tqdm import tqdm
+
 from fa_audit.core.errors import AuditError, unknown
-from fa_audit.core.progress import following
 from fa_audit.documents.latex import slug
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, MEASURED, ORIGIN, TIDY, artefact_files
@@ -91,7 +92,7 @@ def artefacts_from(
 
     write, there = {"figures": write_figure, "tables": write_table}, settings_in(folder)
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
-    for section, name in following(every, "figure or table"):
+    for section, name in tqdm(every, "figure or table", leave=False, disable=None):
         entry = artefact_entry(config, grid, section, name) | (more or {})
         files = artefact_files(section, name, str(output))
         absent = [setting for setting in entry["settings"] if setting not in there]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from tqdm import tqdm
 
 from fa_audit.core.errors import unknown
-from fa_audit.core.progress import following
 from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY, RunKey
@@ -80,7 +80,10 @@ def scorecard(
         explanations: why numbers differ, by the key of their entry.
     """
     card = Scorecard(published, OurRuns(tidy))
-    rows = [card.row(entry) for entry in following(published.entries, "published number")]
+    rows = [
+        card.row(entry)
+        for entry in tqdm(published.entries, "published number", leave=False, disable=None)
+    ]
     for entry, row in zip(published.entries, rows):
         if row["verdict"] == DIFFERS:
             row["explanation"] = (explanations or {}).get(entry.key, UNEXPLAINED)

@@ -27,13 +27,14 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.progress import following
 from fa_audit.core.randomness import seeded, stream_seed
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method, load_method
@@ -52,34 +53,24 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     )
 }  # fmt: skip
 
-# Which failures explain which: FIRST explains all that come later, FORM none, STATE those of
-# trainings, and any other all after it.
-FIRST = {"process", "apart", "shapes", "calls", "purity", "finite", "determinism"}
-FORM = {"declarations", "detached", "traits"}
-STATE = {"auxiliary", "saved", "resume"}
-SINGLE = {
-    "labels",
-    "rows",
-    "direction",
-    "downhill",
-}  # of single credits, which STATE does not explain
-
 
 @dataclass(frozen=True)
 class Conformance:
-    """Result of the conformance suite for a method, one finding for each mistake.
+    """Result of the conformance suite for a method.
 
     Attributes:
         name: the method's.
-        passed: the checks that it passes.
-        findings: what the others found, by check.
-        follows: checks that were not run, since they would fail for a reason that `findings` names.
+        findings: what failed checks found, by check, in their order: the first one may explain
+            those after it.
     """
 
     name: str
-    passed: tuple[str, ...]
     findings: dict[str, str]
-    follows: tuple[str, ...]
+
+    @property
+    def passed(self) -> list[str]:
+        """The checks that the method passes."""
+        return [name for name in CHECKS if name not in self.findings]
 
 
 def check_method(method: str | type[Method] | Method) -> None:
@@ -90,15 +81,13 @@ def check_method(method: str | type[Method] | Method) -> None:
     """
     found = conformance(method)
     if found.findings:
+        title = f"{found.name} fails {len(found.findings)} of {len(CHECKS)} conformance checks:"
         lines = [f"  {name}: {finding}" for name, finding in found.findings.items()]
-        rest = f"; {len(found.follows)} that rest on them were not run" if found.follows else ""
-        title = f"{found.name} fails {len(lines)} of {len(CHECKS)} conformance checks{rest}:"
         raise ConformanceError("\n".join([title, *lines]))
 
 
 def conformance(method: str | type[Method] | Method) -> Conformance:
-    """Run the checks of `CHECKS` on a method, without those whose failure another one would
-    explain.
+    """Run the checks of `CHECKS` on a method.
 
     The process's random state, threads, default type and gradient mode stay as they are.
 
@@ -109,61 +98,42 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
     Raises:
         AuditError: the method is unknown.
     """
-    subject = Subject(*_instance_and_name(method))
-    passed: list[str] = []
+    subject = _subject(method)
     findings: dict[str, str] = {}
-    for name in following(
-        sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)), "check"
-    ):
-        if _follows(name, set(findings)):
-            continue
-        if error := _failure(CHECKS[name], subject):
-            findings[name] = in_one_line(error, subject.method)
-        else:
-            passed.append(name)
-    follows = tuple(name for name in CHECKS if name not in findings and name not in passed)
-    return Conformance(subject.name, tuple(filter(passed.__contains__, CHECKS)), findings, follows)
+    for name, check in tqdm(CHECKS.items(), "checks", disable=None, leave=False):
+        error = _failure(check, subject)
+        if error:
+            promise = inspect.cleandoc(check.__doc__ or "").partition("\n\n")[0]
+            findings[name] = f"{in_one_line(error, subject.method)}. {' '.join(promise.split())}"
+        if name == "process" and error:
+            break  # what ended that process would end this one
+    return Conformance(subject.name, findings)
 
 
-def _follows(name: str, failed: set[str]) -> bool:
-    """Return whether the failures so far would explain that this check fails, too."""
-    if name in FIRST | FORM | STATE:
-        return bool(failed & FIRST)
-    return bool(failed - FORM - STATE if name in SINGLE else failed - FORM)
-
-
-def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
-    try:
-        found = (
-            load_method(method)
-            if isinstance(method, str)
-            else method()
-            if isinstance(method, type)
-            else method
-        )
-    except TypeError as error:
-        raise AuditError(
-            f"{method}: {error}. Give its constants defaults, or pass an instance."
-        ) from error
-    if not isinstance(found, Method):
-        raise AuditError(
-            f"method: found {method!r}; expected a name, a Method class or an instance of one."
-        )
-    name = f"{type(found).__module__}:{type(found).__qualname__}"
-    return found, next((registered for registered, other in METHODS.items() if other == name), name)
+def _subject(method: str | type[Method] | Method) -> Subject:
+    if isinstance(method, str):
+        method = load_method(method)
+    if isinstance(method, type):
+        try:
+            method = method()
+        except TypeError as error:
+            advice = "Give its constants defaults, or pass an instance."
+            raise AuditError(f"{method}: {error}. {advice}") from error
+    if not isinstance(method, Method):
+        found = f"method: found {method!r}"
+        raise AuditError(f"{found}; expected a name, a Method class or an instance of one.")
+    place = f"{type(method).__module__}:{type(method).__qualname__}"
+    names = {entry: name for name, entry in METHODS.items()}
+    return Subject(method, names.get(place, place))
 
 
 def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseException | None:
+    """Return what a check raises: whatever a method does wrong is a finding of this check."""
     try:
-        with (
-            kept_settings(),
-            seeded(stream_seed(subject.seed, "checks")),
-        ):  # a seed that no method sets
-            torch.set_num_threads(1)  # tensors this small are slower on several
+        # A seed that no method sets; tensors this small are slower on several threads.
+        with kept_settings(), seeded(stream_seed(subject.seed, "checks")):
+            torch.set_num_threads(1)
             check(subject)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # whatever a method does wrong is a finding of this check
+    except (Exception, SystemExit) as error:
         return error
     return None

@@ -18,13 +18,28 @@ from torch.overrides import TorchFunctionMode
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import cosine
 from fa_audit.methods.bp import BP
+from fa_audit.methods.method import Credits
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace, untouched
 from fa_audit.testing.credits import saturate, topmost_cosine
-from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
-from fa_audit.testing.subject import DEPTH, HELD_OUT, Subject, credits_of, named
+from fa_audit.testing.findings import (
+    Tensors,
+    differing,
+    expect,
+    expect_finite,
+    expect_none,
+    expect_same,
+)
+from fa_audit.testing.subject import (
+    DEPTH,
+    HELD_OUT,
+    Batch,
+    Subject,
+    credits_of,
+    gradients_of,
+    named_credits,
+)
 from fa_audit.training.learner import RMS_FLOOR, Learner, build, learn, teaching_signal
-from fa_audit.training.optimiser import Optimiser
 
 ROUNDING = 1e-3  # relative deviation of gradients that are the same but for the order of sums
 LEAST_COSINE = 0.5  # of the gradients of an objective with those that its audited credits imply
@@ -38,34 +53,27 @@ MANY = 100  # different values of credits, more than signs and the like have
 
 
 def apart(subject: Subject) -> None:
-    """Check that `init_state` leaves the network as it was built, and shares no tensor with it."""
-    own, plain = (
-        subject.build(),
-        build(subject.spec(), subject.data.image_shape, subject.data.classes, BP()),
-    )
-    advice = "let init_state only read the network, and keep what it needs in a state of its own"
-    expect_same(
-        own.network.state_dict(), plain.network.state_dict(), "init_state changing {}", advice
-    )
-    fixed = [name for name, p in own.network.named_parameters() if not p.requires_grad]
-    expect_none(
-        fixed,
-        "init_state switching off the gradients of {}",
-        "none",
-        "give credits of zeros instead",
-    )
-    pairs = zip(own.network.named_modules(), plain.network.named_modules(), strict=True)
-    marked = [
-        name or "the network" for (name, one), (_, other) in pairs if _marks(one) != _marks(other)
-    ]
-    expect_none(marked, "hooks or attributes that init_state left on {}", "none", advice)
-    memory = {t.untyped_storage().data_ptr() for t in own.network.state_dict().values()}
-    shared = [
-        name
-        for name, t in own.state.state_dict().items()
-        if t.untyped_storage().data_ptr() in memory
-    ]
-    expect_none(shared, "{} of the state sharing memory with the network", "copies", advice)
+    """Expect that `init_state` leaves the network as it was built, and shares no tensor with it.
+    Let it only read the network, keep what it needs in a state of its own, and give credits of
+    zeros to what shall not learn.
+    """
+    learner = subject.build()
+    network, plain, own = learner.network, _plain(learner), learner.network.state_dict()
+    expect_same(own, plain.state_dict(), "init_state changing {}")
+    fixed = [name for name, p in network.named_parameters() if not p.requires_grad]
+    expect_none(fixed, "init_state switching off the gradients of {}")
+    pairs = zip(network.named_modules(), plain.modules(), strict=True)
+    marked = [name or "the network" for (name, one), other in pairs if _marks(one) != _marks(other)]
+    expect_none(marked, "hooks or attributes that init_state left on {}")
+    memory = {tensor.untyped_storage().data_ptr() for tensor in own.values()}
+    state = learner.state.state_dict().items()
+    shared = [name for name, t in state if t.untyped_storage().data_ptr() in memory]
+    expect_none(shared, "{} of the state sharing memory with the network")
+
+
+def _plain(learner: Learner) -> Network:
+    """Build the learner's network again, which no method has touched."""
+    return build(learner.spec, learner.image_shape, learner.network.classes, BP()).network
 
 
 def _marks(module: nn.Module) -> tuple[Any, ...]:
@@ -76,57 +84,46 @@ def _marks(module: nn.Module) -> tuple[Any, ...]:
 
 
 def fresh(subject: Subject) -> None:
-    """Check that every credit follows `init_state`'s generator, if one does or should, except at
-    the top.
+    """Expect that every credit follows `init_state`'s generator, if one does or should. Draw from
+    it for every layer, or drop random_feedback; only at the top can the true gradient be known.
     """
-    credits, declared = [], subject.method.random_feedback
+    credits, states, declared = [], [], subject.method.random_feedback
     for seed in (1, 2):
         learner = subject.build()
-        learner = replace(
-            learner, state=subject.method.init_state(learner.network, generator(seed, "feedback"))
-        )
-        learner.method.begin_epoch(learner.state, 0.0)
-        credits.append((named(credits_of(learner, *subject.batch(8))), learner.state.state_dict()))
-    (first, one), (second, other) = credits
-    found, advice = (
-        f"the same {len(one)} tensors in the state",
-        "draw from init_state's generator, for every layer",
-    )
-    alike = declared and one and not differing(one, other)
-    expect(
-        not alike, f"{found} from two generators", "others", f"{advice}, or drop random_feedback"
-    )
+        state = subject.method.init_state(learner.network, generator(seed, "feedback"))
+        learner.method.begin_epoch(state, 0.0)
+        credits.append(named_credits(replace(learner, state=state), *subject.batch(8)))
+        states.append(state.state_dict())
+    alike = declared and states[0] and not differing(*states)
+    expect(not alike, f"the same {len(states[0])} tensors in the state from two generators")
+    first, second = credits
     names = [name for name, a in first.items() if a.any()]
     same = [name for name in names if torch.equal(first[name], second[name])]
-    fixed = (
-        [name for name in same if name not in names[-1 if declared else -len(same) :]]
-        if same != names
-        else []
-    )
-    advice = f"{advice}; only at the top can the true gradient be known"
-    expect_none(
-        fixed, "the same credit of {} with other feedback", "another, as of other layers", advice
-    )
+    allowed = names[-1:] if declared else names[len(names) - len(same) :]
+    if same != names:
+        fixed = [name for name in same if name not in allowed]
+        expect_none(fixed, "the same credit of {} with other feedback")
 
 
 def trains(subject: Subject) -> None:
-    """Check in every step of a short training that credits in evaluation mode imply the gradients
-    that are learned.
+    """Expect in every step of a short training that credits in evaluation mode imply the gradients
+    that are learned. Report the credits that train, or that belong to the objective, or declare
+    own_objective; leave the network's parameters and their gradients to the engine.
 
     The gradients that they imply are computed on a network of its own that no method has touched:
     the head's from the cross-entropy, a block's from ``mean_B <f_l, r(a_l)>``. Where an objective
     is learned instead, they need to point the same way only, in the parts that it reaches.
     """
-    learner = subject.build(lr=2e-3)
-    plain = build(subject.spec(), subject.data.image_shape, subject.data.classes, BP()).network
-    optimiser, randomness = learner.optimiser(), generator(subject.seed, "method")
-    for progress, (x, labels) in zip(PROGRESS * 2, _minibatches(subject, 8), strict=True):
+    learner, randomness = subject.build(lr=2e-3), subject.generator()
+    optimiser = learner.optimiser()
+    for progress, batch in zip(PROGRESS * 2, _minibatches(subject, 8), strict=True):
         learner.method.begin_epoch(learner.state, progress)
-        _check_step(learner, plain, optimiser, x, labels, randomness)
+        optimiser.zero_grad()
+        _check_step(learner, batch, randomness)
         optimiser.step()
 
 
-def _minibatches(subject: Subject, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _minibatches(subject: Subject, count: int) -> Iterator[Batch]:
     x, labels = subject.batch(HELD_OUT)
     order = torch.randperm(HELD_OUT, generator=generator(subject.seed, "steps"))
     for step in range(count):
@@ -134,82 +131,52 @@ def _minibatches(subject: Subject, count: int) -> Iterator[tuple[Tensor, Tensor]
         yield x[rows], labels[rows]
 
 
-def _check_step(
-    learner: Learner,
-    plain: Network,
-    optimiser: Optimiser,
-    x: Tensor,
-    labels: Tensor,
-    randomness: torch.Generator,
-) -> None:
+def _check_step(learner: Learner, batch: Batch, randomness: torch.Generator) -> None:
     """Take the gradients of one minibatch and compare them, part by part, with those that its
     credits imply.
     """
-    plain.load_state_dict(copy.deepcopy(learner.network.state_dict()))
-    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
-    optimiser.zero_grad()
-    with untouched(learner.network):
-        learner.network.train(
-            any(True for _ in plain.buffers())
-        )  # BatchNorm trains on other states than those of eval
-        credits = credits_of(learner, x, labels)
-    expected = taught = _implied(plain, credits, x, labels)
-    if own := learner.method.own_objective:
-        named_parameters = dict(learner.network.named_parameters())
-        slopes = torch.autograd.grad(
-            credits.objective, [*named_parameters.values()], allow_unused=True
-        )
-        expected = {name: g for name, g in expected.items() if name.startswith("head.")}
-        expected |= {
-            name: g for name, g in zip(named_parameters, slopes, strict=True) if g is not None
-        }
+    network, own = learner.network, learner.method.own_objective
+    plain = _plain(learner)
+    plain.load_state_dict(network.state_dict())
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    with untouched(network):
+        # BatchNorm trains on other states than those of evaluation mode.
+        network.train(any(True for _ in plain.buffers()))
+        credits = credits_of(learner, *batch)
+    expected = taught = _implied(plain, credits, *batch)
+    if own:
+        slopes = torch.autograd.grad(credits.objective, [*network.parameters()], allow_unused=True)
+        expected = {name: g for name, g in taught.items() if name.startswith("head.")}
+        expected |= {name: g for name, g in zip(before, slopes, strict=True) if g is not None}
     learner.train_mode()
-    learn(learner, x, labels, randomness)
-    advice = "leave the network's parameters and their gradients to the engine"
-    expect_same(
-        before, dict(learner.network.named_parameters()), "a step changing {} by itself", advice
-    )
-    gradients = {
-        name: p.grad for name, p in learner.network.named_parameters() if p.grad is not None
-    }
-    real, wanted, implied = (_by_part(each, expected) for each in (gradients, expected, taught))
+    learn(learner, *batch, randomness)
+    expect_same(before, dict(network.named_parameters()), "a step changing {} by itself")
+    real = _by_part(gradients_of(network), expected)
     if credits.objective is not None:
-        least = 0.0 if own else LEAST_COSINE
-        turned = [
-            f"{part} ({value:.2f})"
-            for part in real
-            if (value := _cosine(real[part], implied[part])) < least
-        ]
-        found = "cosines between the objective's gradient of {} and the one that its credit implies"
-        advice = (
-            f"report the credits that belong to the objective, or declare own_objective; {advice}"
-        )
-        expect_none(turned, found, f"at least {least}", advice)
+        least, implied = 0.0 if own else LEAST_COSINE, _by_part(taught, expected)
+        turned = [part for part in real if _cosine(real[part], implied[part]) < least]
+        found = "the objective's gradient of {} away from the one that its credit implies"
+        expect_none(turned, f"{found} (cosine below {least})")
         if not own:
             return
-    away = [
-        f"{part} ({value:.0%})"
-        for part in real
-        if (value := _distance(real[part], wanted[part])) > ROUNDING
-    ]
-    found = "gradients of {} away from what the reported credits and, for the head, the cross-entropy imply"
-    expect_none(away, found, "the same gradients", f"report the credits that train; {advice}")
+    wanted = _by_part(expected, expected)
+    distances = {part: _distance(real[part], wanted[part]) for part in real}
+    away = [f"{part} ({far:.0%})" for part, far in distances.items() if far > ROUNDING]
+    expect_none(away, "gradients of {} away from what the reported credits imply")
 
 
-def _implied(plain: Network, credits: Any, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def _implied(plain: Network, credits: Credits, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Return the gradients of every parameter that the cross-entropy and the credits imply."""
     run = trace(plain, x, local=True)
-    outputs = (run.states[0], *run.residuals)
-    targets = (credits.embedding, *credits.blocks)
+    total = F.cross_entropy(run.logits, labels)
     floor = RMS_FLOOR if credits.normalise else None
-    signals = [teaching_signal(h, a, floor) for h, a in zip(outputs, targets, strict=True)]
-    parameters = dict(plain.named_parameters())
-    local = sum((h * signal.detach()).sum() for h, signal in zip(outputs, signals))
-    total = F.cross_entropy(run.logits, labels) + local
-    return dict(zip(parameters, torch.autograd.grad(total, [*parameters.values()]), strict=True))
+    for h, a in zip((run.states[0], *run.residuals), credits.by_name().values(), strict=True):
+        total = total + (h * teaching_signal(h, a, floor).detach()).sum()
+    gradients = torch.autograd.grad(total, [*plain.parameters()])
+    return dict(zip(dict(plain.named_parameters()), gradients, strict=True))
 
 
-def _by_part(gradients: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+def _by_part(gradients: Tensors, like: Tensors) -> dict[str, Tensor]:
     """Join gradients to one vector for ``embed``, ``blocks.0``, ... and ``head`` each; what got
     none counts as zero.
     """
@@ -235,149 +202,100 @@ def _distance(real: Tensor, implied: Tensor) -> float:
 
 
 def sizes(subject: Subject) -> None:
-    """Check a wide and deep network with many classes on a large batch: finite, what trains, row by
-    row, and the sign.
+    """Expect of a wide and deep network with many classes on a large batch: finite numbers, what
+    trains, row by row, and the sign. Fill rows of any width, and compute every sample's credit from
+    its own row, by one rule for every size, or declare across_samples.
 
     A sample's credits may be of another length in a batch of another size, but not of another
     direction.
     """
-    shape, learner = subject.data.image_shape, subject.build(MANY_CLASSES, **LARGE)
-    randomness = generator(subject.seed, "sizes")
-    x = torch.randn(LARGE_BATCH, *shape, generator=randomness)
+    learner, randomness = subject.build(MANY_CLASSES, **LARGE), generator(subject.seed, "sizes")
+    x = torch.randn(LARGE_BATCH, *learner.image_shape, generator=randomness)
     labels = torch.randint(MANY_CLASSES, (LARGE_BATCH,), generator=randomness)
-    whole, part = (
-        named(credits_of(learner, x, labels)),
-        named(credits_of(learner, x[:8], labels[:8])),
-    )
-    where = f"at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
+    whole, part = named_credits(learner, x, labels), named_credits(learner, x[:8], labels[:8])
+    where = f" at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
     expect_finite(whole | part, where)
     idle = []  # a few features filled in most samples and the others in none, unlike sparse credits
     for name, credit in whole.items():
         used = credit.any(dim=0)
         if 0 < used.float().mean() < LEAST_FILLED < (credit[:, used] != 0).float().mean():
             idle.append(name)
-    expect_none(
-        idle,
-        f"zeros in most features of the credit of {{}} {where}",
-        "values",
-        "fill rows of any width",
-    )
-    part = {} if subject.method.across_samples else part
-    turned = [name for name, a in part.items() if _cosine(a, whole[name][:8]) < PARALLEL]
-    advice = "compute every sample's credit from its own row, by one rule for every size, or declare across_samples"
-    expect_none(
-        turned,
-        f"another direction of the credit of {{}} in a batch of {LARGE_BATCH} than of 8",
-        "one",
-        advice,
-    )
-    plain = build(learner.spec, shape, MANY_CLASSES, BP()).network
-    _check_step(learner, plain, learner.optimiser(), x, labels, randomness)
-    (_, small), (name, large) = (
-        topmost_cosine(subject.build(), *subject.batch(16)),
-        topmost_cosine(learner, x, labels),
-    )
+    expect_none(idle, f"zeros in most features of the credit of {{}}{where}")
+    if not subject.method.across_samples:
+        turned = [name for name, a in part.items() if _cosine(a, whole[name][:8]) < PARALLEL]
+        expect_none(turned, "another direction of the credit of {} in a larger batch")
+    _check_step(learner, (x, labels), randomness)
+    small = topmost_cosine(subject.build(), *subject.batch(16))
     if small > LEAST_COSINE:  # of methods that need not learn to point first
-        found = f"a mean cosine of {large:.3f} between the credit of {name} and g_L {where}, {small:.3f} in a small one"
-        expect(large > LEAST_COSINE / 2, found, "one sign at every size", "check the sign")
+        large = topmost_cosine(learner, x, labels)
+        found = f"a mean cosine of {large:.3f} between the topmost credit and g_L{where}"
+        expect(large > LEAST_COSINE / 2, f"{found}, {small:.3f} in a small one")
 
 
 def means(subject: Subject) -> None:
-    """Check that a batch given twice has the gradients of the batch: losses are means; credits may
-    declare theirs.
+    """Expect that a batch given twice has the gradients of the batch. Make objectives and auxiliary
+    losses means over the batch, and credits that are not normalised gradients of single losses;
+    declare batch_mean where credits are gradients of the batch-mean loss.
     """
     x, labels = subject.batch(8)
-    gradients, states, credits = [], [], []
+    gradients, of_state, credits = [], [], []
     for times in (1, 2):
-        learner = subject.build()
-        batch = (torch.cat([x] * times), torch.cat([labels] * times))
+        learner, batch = subject.build(), (torch.cat([x] * times), torch.cat([labels] * times))
         credits.append(credits_of(learner, *batch))
-        learn(learner, *batch, generator(subject.seed, "method"))
-        gradients.append({name: p.grad for name, p in learner.network.named_parameters()})
-        states.append(
-            {name: p.grad for name, p in learner.state.named_parameters() if p.grad is not None}
-        )
+        learn(learner, *batch, subject.generator())
+        gradients.append(gradients_of(learner.network))
+        of_state.append(gradients_of(learner.state))
     one, two = gradients
-    moved = [
-        name
-        for name, g in one.items()
-        if g is not None and (two[name] - g).norm() > 0.02 * g.norm()
-    ]
-    advice = "make objectives means over the batch, and credits that are not normalised gradients of single losses"
-    expect_none(
-        moved, "another gradient of {} for a batch given twice", "that of the batch", advice
-    )
-    summed = [
-        n for n, g in states[0].items() if (states[1][n] - 2 * g).norm() < (states[1][n] - g).norm()
-    ]
-    found = "twice the gradient of the state's {} for a batch given twice"
-    expect_none(
-        summed,
-        found,
-        "that of the batch",
-        "make the auxiliary loss a mean over the batch, not a sum",
-    )
-    declared, long = credits[0].batch_mean, named(credits[1])
-    other = 1.0 if declared else 0.5  # the ratio for credits of the other kind
-    wrong = [
-        name
-        for name, a in named(credits[0]).items()
-        if _distance(long[name][: len(a)], other * a) < ROUNDING
-    ]
-    found = f"credits of {{}} {'unchanged' if declared else 'halved'} in a batch given twice"
-    advice = "declare it where credits are gradients of the batch-mean loss, not where they are of single losses"
-    if not subject.method.end_to_end and credits[0].objective is None:
-        expect_none(
-            [name for name in wrong if long[name].any()],
-            found,
-            f"batch_mean={not declared}",
-            advice,
-        )
+    moved = [name for name, g in one.items() if (two[name] - g).norm() > 0.02 * g.norm()]
+    expect_none(moved, "another gradient of {} for a batch given twice")
+    one, two = of_state
+    summed = [n for n, g in one.items() if (two[n] - 2 * g).norm() < (two[n] - g).norm()]
+    expect_none(summed, "twice the gradient of the state's {} for a batch given twice")
+    if subject.method.end_to_end or credits[0].objective is not None:
+        return
+    declared, long = credits[0].batch_mean, credits[1].by_name()
+    factor = 1.0 if declared else 0.5  # of credits of the other kind
+    wrong = []
+    for name, a in credits[0].by_name().items():
+        if long[name].any() and _distance(long[name][: len(a)], factor * a) < ROUNDING:
+            wrong.append(name)
+    expect_none(wrong, f"credits of {{}} times {factor} in a batch given twice")
 
 
 def labels(subject: Subject) -> None:
-    """Check that every credit of a sample depends on its label or is zero, also where no error is
-    left at the top.
+    """Expect that every credit of a sample depends on its label or is zero, also where no error is
+    left at the top. Use `labels`, and subtract what a target or prediction is without an error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
     others = [(own + step) % subject.data.classes for step in (1, 2)]
-    others.append(
-        torch.zeros_like(own)
-    )  # other samples are alike then, which is all that a similarity knows
-    found = _deaf([named(credits_of(learner, x, other)) for other in others])
-    expect_none(
-        found, "a credit of {} that ignores the labels", "another for another label", "use `labels`"
-    )
-    certain = [
-        named(credits_of(saturate(learner, label), x, torch.full_like(own, label)))
-        for label in (0, 1)
-    ]
-    left = [] if any([*one.values()][-1].any() for one in certain) else _deaf(certain)
-    found = "a credit of {} that neither follows the label nor vanishes with the credit at the top"
-    expect_none(
-        left, found, "zero without an error", "subtract what a target or prediction is without one"
-    )
+    # The last: all samples are alike, which is all that a similarity knows.
+    versions = [named_credits(learner, x, given) for given in (*others, torch.zeros_like(own))]
+    expect_none(_deaf(versions), "a credit of {} that ignores the labels")
+    certain = []
+    for label in (0, 1):
+        saturate(learner, label)
+        certain.append(named_credits(learner, x, torch.full_like(own, label)))
+    if not any([*one.values()][-1].any() for one in certain):
+        found = "a credit of {} that neither follows the label nor vanishes with the one at the top"
+        expect_none(_deaf(certain), found)
 
 
 def _deaf(versions: list[dict[str, Tensor]]) -> list[str]:
     """List the credits that have a sample, other than zero, that is the same in all versions."""
     first, *rest = versions
-    same = {
-        name: torch.stack([a == other[name] for other in rest]).all(0).all(1)
-        for name, a in first.items()
-    }
-    return [name for name, a in first.items() if bool((a.any(dim=1) & same[name]).any())]
+    names = []
+    for name, a in first.items():
+        same = torch.stack([a == other[name] for other in rest]).all(0).all(1)
+        if (a.any(dim=1) & same).any():
+            names.append(name)
+    return names
 
 
 def stages(subject: Subject) -> None:
-    """Check that blocks of a `greedy` method learn one after the other, and that a penalty moves no
-    others.
+    """Expect that blocks of a `greedy` method learn one after the other, and that a penalty moves
+    no others. Leave gradients to the stage's block, or drop greedy.
     """
-    learner, randomness, moved = (
-        subject.build(penalty=0.01, lr=2e-3),
-        generator(subject.seed, "method"),
-        [],
-    )
+    learner, randomness, moved = subject.build(penalty=0.01, lr=2e-3), subject.generator(), []
     optimiser = learner.optimiser()
     for step, batch in enumerate(_minibatches(subject, 2 * DEPTH) if subject.method.greedy else ()):
         learner.method.begin_epoch(learner.state, step / (2 * DEPTH))
@@ -385,57 +303,40 @@ def stages(subject: Subject) -> None:
         optimiser.zero_grad()
         learn(learner, *batch, randomness)
         optimiser.step()
-        pairs = enumerate(zip(before, learner.network.blocks, strict=True))
-        moved += [
-            layer
-            for layer, (b, a) in pairs
-            if differing(dict(b.named_parameters()), dict(a.named_parameters()))
-        ]
-    found, advice = (
-        f"blocks {moved} learning, step by step",
-        "leave gradients to the stage's block, or drop greedy",
-    )
-    expect(moved == sorted(moved), found, "each once those before have had their turn", advice)
+        for layer, (old, new) in enumerate(zip(before, learner.network.blocks, strict=True)):
+            if differing(dict(old.named_parameters()), dict(new.named_parameters())):
+                moved.append(layer)
+    expect(moved == sorted(moved), f"blocks {moved} learning, step by step")
 
 
 def precision(subject: Subject) -> None:
-    """Check that nothing is computed below float32, and that credits on a float64 copy are float64
-    and agree.
+    """Expect that nothing is computed below float32, and that credits on a float64 copy are float64
+    and agree. Compute in the type of the states, without half precision nor autocast.
     """
-    learner, batch = subject.build(), subject.batch(16)
-    twin = replace(
-        learner,
-        network=copy.deepcopy(learner.network).double(),
-        state=copy.deepcopy(learner.state).double(),
-    )
+    learner, (x, labels) = subject.build(), subject.batch(16)
+    twin = copy.deepcopy(learner)
+    twin.network.double()
+    twin.state.double()
     with _Types() as used:
-        single = named(credits_of(learner, *batch))
-        learn(learner, *batch, generator(subject.seed, "method"))
-    narrow = sorted(str(kind) for kind in used.kinds & set(NARROW))
-    advice = "compute in the type of the states, without half precision nor autocast"
-    expect_none(narrow, "{} in the computation of a step", "float32", advice)
-    double = named(credits_of(twin, batch[0].double(), batch[1]))
+        single = named_credits(learner, x, labels)
+        learn(learner, x, labels, subject.generator())
+    narrow = [str(kind) for kind in NARROW if kind in used.kinds]
+    expect_none(narrow, "{} in the computation of a step")
+    double = named_credits(twin, x.double(), labels)
     other = [f"{name} ({a.dtype})" for name, a in double.items() if a.dtype != torch.float64]
-    expect_none(other, "credits of {} in a float64 network", "float64", advice)
-    many = {name: a for name, a in double.items() if len(a.unique()) > MANY}
-    coarse = [
-        name for name, a in many.items() if any(torch.equal(a.to(kind).to(a), a) for kind in NARROW)
-    ]  # numpy's too
-    expect_none(
-        coarse, "credits of {} rounded to half precision", "float32 in all that is computed", advice
-    )
-    away = [name for name, a in double.items() if _deviation(single[name], a) > ROUNDING]
-    expect_none(
-        away, f"credits of {{}} more than {ROUNDING} away from those in float64", "the same", advice
-    )
-
-
-def _deviation(single: Tensor, double: Tensor) -> float:
-    """Return the median over samples of the relative difference; a sample without credit counts as
-    equal.
-    """
-    sizes = double.norm(dim=1)
-    return ((single - double).norm(dim=1) / sizes.where(sizes > 0, 1)).median().item()
+    expect_none(other, "credits of {} in a float64 network")
+    coarse, away = [], []
+    for name, a in double.items():
+        # numpy computes in half precision, too, where torch does not see it.
+        rounded = any(torch.equal(a.to(kind).to(a), a) for kind in NARROW)
+        if rounded and len(a.unique()) > MANY:
+            coarse.append(name)
+        length = a.norm(dim=1)
+        deviations = (single[name] - a).norm(dim=1) / length.where(length > 0, 1)
+        if deviations.median() > ROUNDING:
+            away.append(name)
+    expect_none(coarse, "credits of {} rounded to half precision")
+    expect_none(away, f"credits of {{}} more than {ROUNDING} away from those in float64")
 
 
 class _Types(TorchFunctionMode):
@@ -455,8 +356,10 @@ class _Types(TorchFunctionMode):
 
 
 def memory(subject: Subject) -> None:
-    """Check that steps of learning leave no graphs and no more and more tensors behind."""
-    learner, randomness, counts = subject.build(lr=2e-3), generator(subject.seed, "method"), []
+    """Expect that steps of learning leave no graphs and no more and more tensors behind. Keep
+    nothing of a step but detached numbers in buffers of fixed size.
+    """
+    learner, randomness, counts = subject.build(lr=2e-3), subject.generator(), []
     optimiser = learner.optimiser()
     gc.freeze()  # objects from before need not be searched
     try:
@@ -470,15 +373,9 @@ def memory(subject: Subject) -> None:
                 counts.append(_new_values())
     finally:
         gc.unfreeze()
-    advice = "keep nothing of a step but detached numbers in buffers of fixed size"
     (before, _), (after, graphs) = counts
-    expect(not graphs, f"{graphs} tensors with a graph kept after their step", "none", advice)
-    expect(
-        after <= before,
-        f"{after - before} more values in memory after three more steps",
-        "none",
-        advice,
-    )
+    expect(not graphs, f"{graphs} tensors with a graph kept after their step")
+    expect(after <= before, f"{after - before} more values in memory after three more steps")
 
 
 def _new_values() -> tuple[int, int]:
@@ -487,6 +384,5 @@ def _new_values() -> tuple[int, int]:
     """
     gc.collect()
     tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
-    return sum(tensor.numel() for tensor in tensors), sum(
-        tensor.grad_fn is not None for tensor in tensors
-    )
+    graphs = sum(tensor.grad_fn is not None for tensor in tensors)
+    return sum(tensor.numel() for tensor in tensors), graphs

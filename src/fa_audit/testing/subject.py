@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches
@@ -21,20 +21,15 @@ from fa_audit.networks import architecture_options
 from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors
 from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import Trained, train
+from fa_audit.training.resume import Resume
 
-WIDTH, DEPTH, CLASSES = (
-    21,
-    3,
-    6,
-)  # no two alike, nor like a bridge's hidden layers: feedback is found by its shape
+# No two sizes alike, nor like a bridge's hidden layers: feedback is found by its shape.
+WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 SAMPLES, HELD_OUT = 97, 60  # the last minibatch of 16 holds a single sample
-COMMON = {
-    "epochs": 2,
-    "batch_size": 16,
-    "lr": 2e-2,
-    "weight_decay": 0.0,
-}  # decay would move what no gradient reaches
+# Weight decay would move what no gradient reaches.
+COMMON = {"epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}
+Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,28 +52,27 @@ class Subject:
 
     @cached_property
     def data(self) -> Dataset:
-        """Return the clouds that the trainings learn."""
+        """The clouds that the trainings learn."""
         return clouds(self.seed, (1, 8, 8), SAMPLES, HELD_OUT)
 
     def fresh(self) -> Method:
         """Return a new instance with the same constants and nothing else."""
         return copy.deepcopy(replace(self.method))
 
+    def generator(self) -> torch.Generator:
+        """Return the generator of a step's noise."""
+        return generator(self.seed, "method")
+
     def spec(self, **changes: Any) -> RunSpec:
         """Return a small specification; `changes` are its fields, and options for networks that
         have them.
         """
-        given = {name: changes.pop(name, value) for name, value in OPTIONS.items()}
-        options = tuple(
-            (name, given[name]) for name in given if name in architecture_options(self.architecture)
-        )
-        values = {
-            "dataset": self.data.name,
-            "architecture": self.architecture,
-            "method": self.name,
-            "seed": self.seed,
-        }
-        return RunSpec(**{**values, "architecture_options": options, **COMMON, **changes})
+        known = architecture_options(self.architecture)
+        options = {name: changes.pop(name, value) for name, value in OPTIONS.items()}
+        pairs = tuple((name, value) for name, value in options.items() if name in known)
+        values = {"architecture": self.architecture, "method": self.name, "seed": self.seed}
+        values |= {"dataset": self.data.name, "architecture_options": pairs}
+        return RunSpec(**{**values, **COMMON, **changes})
 
     def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
         """Build an untrained learner, at the beginning of an epoch, in evaluation mode."""
@@ -94,13 +88,24 @@ class Subject:
             self.runs[key] = train(self.spec(**changes), self.data, method=self.fresh())
         return self.runs[key]
 
+    def tensors(self, **changes: Any) -> dict[str, Tensor]:
+        """Return every tensor of a trained learner."""
+        return learner_tensors(self.trained(**changes).learner)
+
+    def retrained(
+        self, data: Dataset | None = None, resume: Resume | None = None
+    ) -> dict[str, Tensor]:
+        """Train again, and return every tensor."""
+        again = train(self.spec(), data or self.data, resume=resume, method=self.fresh())
+        return learner_tensors(again.learner)
+
     def copy(self, **changes: Any) -> Learner:
         """Return a copy of a trained learner that may be changed."""
         learner = self.build(**changes)
-        load_learner_tensors(learner, learner_tensors(self.trained(**changes).learner))
+        load_learner_tensors(learner, self.tensors(**changes))
         return learner
 
-    def batch(self, count: int) -> tuple[Tensor, Tensor]:
+    def batch(self, count: int) -> Batch:
         """Return the first `count` test images, normalised, and their labels."""
         x, labels = evaluation_batches(self.data)[0]
         return x[:count], labels[:count]
@@ -113,28 +118,43 @@ def clouds(seed: int, shape: tuple[int, int, int], train_count: int, test_count:
     centres = 128 + 40 * torch.randn(CLASSES, *shape, generator=randomness)
     images = centres[labels] + 20 * torch.randn(len(labels), *shape, generator=randomness)
     images = images.round().clamp(0, 255).to(torch.uint8)
-    arrays = [part for whole in (images, labels) for part in whole.split([train_count, test_count])]
-    names = ("train_images", "test_images", "train_labels", "test_labels")
-    channels = {"mean": (0.5,) * shape[0], "std": (0.25,) * shape[0]}
-    how = {"name": "clouds", "classes": CLASSES, "scale": 255, "padding": 0, "flip": False}
-    return Dataset(**dict(zip(names, arrays, strict=True)), **channels, **how)
+    return Dataset(
+        name="clouds",
+        train_images=images[:train_count],
+        train_labels=labels[:train_count],
+        test_images=images[train_count:],
+        test_labels=labels[train_count:],
+        classes=CLASSES,
+        scale=255,
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
+        padding=0,
+        flip=False,
+    )
 
 
 def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
+    """Return the credits of a batch; the process's settings stay as they are."""
     run = learner.trace(x)
     with kept_settings():
         return learner.method.credits(learner.network, run, labels, learner.state)
 
 
+def named_credits(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return the credits of a batch by name, bottom to top."""
+    return credits_of(learner, x, labels).by_name()
+
+
+def gradients_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return the gradients that parameters have, by the parameters' names."""
+    return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
 @contextmanager
 def kept_settings() -> Iterator[None]:
     """Restore torch's threads, default type and gradient mode, and Python's random state."""
-    drawn = random.getstate()
-    threads, default, gradients = (
-        torch.get_num_threads(),
-        torch.get_default_dtype(),
-        torch.is_grad_enabled(),
-    )
+    drawn, threads = random.getstate(), torch.get_num_threads()
+    default, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
     try:
         yield
     finally:
@@ -142,10 +162,3 @@ def kept_settings() -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_default_dtype(default)
         torch.set_grad_enabled(gradients)
-
-
-def named(credits: Credits) -> dict[str, Tensor]:
-    """Name the credits, bottom to top."""
-    return {"embedding": credits.embedding} | {
-        f"block {layer}": a for layer, a in enumerate(credits.blocks)
-    }

@@ -13,16 +13,15 @@ import subprocess
 import sys
 import tempfile
 import typing
-from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from fa_audit.core.randomness import generator, seeded, stream_seed
+from fa_audit.core.randomness import seeded, stream_seed
 from fa_audit.core.vectors import cosine
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import MethodInfo, of_class
@@ -30,16 +29,7 @@ from fa_audit.methods.method import Method
 from fa_audit.methods.transport import block_weights
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.trace import reference, trace
-from fa_audit.testing import steps
-from fa_audit.testing.credits import (
-    GENTLE,
-    direction,
-    downhill,
-    purity,
-    rows,
-    shapes,
-    topmost_cosine,
-)
+from fa_audit.testing import credits, steps
 from fa_audit.testing.findings import (
     Finding,
     differing,
@@ -49,7 +39,14 @@ from fa_audit.testing.findings import (
     expect_same,
     in_one_line,
 )
-from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, Subject, credits_of, named
+from fa_audit.testing.subject import (
+    DEPTH,
+    HELD_OUT,
+    Subject,
+    credits_of,
+    gradients_of,
+    named_credits,
+)
 from fa_audit.training.checkpoint import (
     learner_tensors,
     load_checkpoint,
@@ -57,52 +54,37 @@ from fa_audit.training.checkpoint import (
     save_checkpoint,
 )
 from fa_audit.training.learner import Learner, residual_energy
-from fa_audit.training.loop import train
-from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 
-FREED = {
-    "across_samples": (rows, steps.sizes),
-    "own_objective": (steps.trains, direction, downhill),
-}  # by a trait
+FREED = {  # by a trait, the checks that it frees a method of
+    "across_samples": (credits.rows, steps.sizes),
+    "own_objective": (steps.trains, credits.direction, credits.downhill),
+}
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
 EXACT = 0.999  # cosine of credits that are the gradients
-AGAINST = (
-    -0.25
-)  # cosine of a matrix of hundreds of entries with another, which it has not by chance
+AGAINST = -0.25  # a cosine that a matrix of hundreds of entries has with no other by chance
 
 
 def process(subject: Subject) -> None:
-    """Check that a training in another process, with other hashes, ends with the same bits."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.suppress(pickle.PicklingError, AttributeError, TypeError),
-    ):
-        given, path = pickle.dumps(replace(subject, runs={})), Path(folder) / "tensors"
-        changes = {
-            "PYTHONHASHSEED": f"{os.getpid()}",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }
-        command = [
-            sys.executable,
-            "-c",
-            f"from {__name__} import train_here as train; train({str(path)!r})",
-        ]
-        ended = subprocess.run(command, env=os.environ | changes, input=given, capture_output=True)
+    """Expect that a training in another process, with other hashes, ends with the same bits. Derive
+    nothing from hash(), id(), the process, the clock, or Python's or numpy's random numbers, and
+    leave no process, as sys.exit and os._exit do.
+    """
+    try:
+        given = pickle.dumps(replace(subject, runs={}))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return  # as of a class inside a function
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tensors"
+        found = os.pathsep.join(filter(None, sys.path))
+        variables = os.environ | {"PYTHONHASHSEED": f"{os.getpid()}", "PYTHONPATH": found}
+        code = f"from {__name__} import train_here as train; train({str(path)!r})"
+        command = [sys.executable, "-c", code]
+        ended = subprocess.run(command, env=variables, input=given, capture_output=True)
         if b"Traceback" in ended.stderr:  # which other checks name
             return
-        found, advice = (
-            f"a process that a training ended, status {ended.returncode}",
-            "leave no process from a method",
-        )
-        expect(path.exists(), found, "its end", f"{advice}, as sys.exit and os._exit do")
-        advice = "derive nothing from hash(), id(), the process, the clock, or Python's or numpy's random numbers"
-        expect_same(
-            learner_tensors(subject.trained().learner),
-            torch.load(path),
-            "other {} in another process",
-            advice,
-        )
+        expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
+        expect_same(subject.tensors(), torch.load(path), "other {} in another process")
 
 
 def train_here(path: str) -> None:
@@ -112,104 +94,60 @@ def train_here(path: str) -> None:
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     with seeded(stream_seed(subject.seed, "checks")):
-        torch.save(learner_tensors(subject.trained().learner), path)
+        torch.save(subject.tensors(), path)
 
 
 def learns(subject: Subject) -> None:
-    """Check that held-out accuracy ends far above chance, if credits have a sign, but not on random
-    targets.
+    """Expect that held-out accuracy ends far above chance, if credits have a sign, but not on
+    random targets. Check scale and sign, and that nothing but `labels` gives the target.
     """
-    signed = not math.isnan(topmost_cosine(subject.copy(**GENTLE), *subject.batch(HELD_OUT))[1])
-    for changes, reaches in (
-        ({}, True),
-        ({"penalty": 0.01}, True),
-        ({"random_targets": True}, False),
-    ):
+    learner, batch = subject.copy(**credits.GENTLE), subject.batch(HELD_OUT)
+    unsigned = math.isnan(credits.topmost_cosine(learner, *batch))
+    for changes in ({}, {"penalty": 0.01}, {"random_targets": True}):
         accuracy = subject.trained(epochs=6, terminal_norm=False, **changes).accuracy
-        bound = f"{'at least' if reaches else 'less than'} {WELL_ABOVE_CHANCE} (chance is {1 / CLASSES:.2f})"
-        advice = (
-            "check scale and sign of the credits, and that nothing but `labels` gives the target"
-        )
+        above, may = accuracy >= WELL_ABOVE_CHANCE, "random_targets" not in changes
         found = f"accuracy {accuracy:.2f} on separable classes with {changes or 'no options'}"
-        expect(
-            (accuracy >= WELL_ABOVE_CHANCE) == reaches or (reaches and not signed),
-            found,
-            bound,
-            advice,
-        )
+        expect(above == may or (may and unsigned), found)
 
 
 def moves(subject: Subject) -> None:
-    """Check that training moves every parameter of network and state, except where a credit is zero
-    at the bottom.
-
-    Feedback that begins with "learned" must change, and must not end against a weight of the
-    blocks.
+    """Expect that training moves every parameter of network and state, except where a credit is
+    zero at the bottom. Give every block a credit; train the state by auxiliary_loss or an
+    objective, or make it a buffer; let update_state learn feedback that is said to be learned, with
+    the sign of its weight.
     """
     epochs = 2 * (DEPTH + 1)  # some for every layer, where layers learn one after the other
-    moved, credits = (
-        _moved(subject, epochs=epochs),
-        credits_of(subject.copy(epochs=epochs), *subject.batch(8)),
-    )
-    idle = ("embed.",) * (not credits.embedding.any()) + ("blocks.0.",) * (
-        not credits.blocks[0].any()
-    )
-    still = [
-        n for n in subject.build().network.state_dict() if not n.startswith(idle) and n not in moved
-    ]
-    expect_none(
-        still, "{} unmoved by training", "every parameter moved", "give every block a credit"
-    )
-    begun, ended = (made.state for made in (subject.build(), subject.copy(epochs=epochs)))
-    learnt = {name for name, parameter in begun.named_parameters() if parameter.requires_grad}
-    idle_state = learnt - set(
-        differing(dict(begun.named_parameters()), dict(ended.named_parameters()))
-    )
-    advice = "train it by auxiliary_loss or an objective, or make it a buffer"
-    expect_none(
-        sorted(idle_state), "{} of the state unmoved by training", "every parameter moved", advice
-    )
-    _learns_feedback(subject, begun, subject.copy(epochs=epochs))
+    begun, learner = subject.build(), subject.copy(epochs=epochs)
+    found = credits_of(learner, *subject.batch(8))
+    idle = ()
+    if not found.embedding.any():
+        idle += ("embed.",)
+    if not found.blocks[0].any():
+        idle += ("blocks.0.",)
+    moved = _moved(subject, epochs=epochs)
+    still = [name for name in begun.network.state_dict() if not name.startswith(idle)]
+    expect_none([name for name in still if name not in moved], "{} unmoved by training")
+    changed = differing(begun.state.state_dict(), learner.state.state_dict())
+    learnt = {name for name, p in begun.state.named_parameters() if p.requires_grad}
+    expect_none(sorted(learnt - set(changed)), "{} of the state unmoved by training")
+    feedback = of_class(type(subject.method)).feedback
+    if feedback.startswith("learned"):
+        expect(changed, f"no change of the state by training, and {feedback=}")
+        _check_feedback(subject, learner)
 
 
-def _learns_feedback(subject: Subject, begun: nn.Module, learner: Learner) -> None:
-    """Check that feedback declared as learned changes, and does not end against a weight of its
-    shape.
-    """
-    said = of_class(type(subject.method)).feedback
-    if not said.startswith("learned"):
-        return
-    found = f"no change of the state by training, and feedback={said!r}"
-    expect(
-        bool(differing(begun.state_dict(), learner.state.state_dict())),
-        found,
-        "some",
-        "let update_state learn it",
-    )
-    weights = [
-        (name, turned)
-        for name, weight in block_weights(learner.network)
-        for turned in (weight, weight.mT)
-    ]
-    against = [
-        f"{name} against {weight}"
-        for name, tensor in learner.state.state_dict(keep_vars=True).items()
-        for weight, partner in weights
-        if partner.shape == tensor.shape
-        and _cosine(tensor, partner) < AGAINST
-        and _carries(subject, learner, tensor)
-    ]
-    advice = "check the sign of its update, and keep feedback with the sign of its weight"
-    expect_none(
-        against,
-        f"learned feedback {{}} (cosine below {AGAINST})",
-        "feedback that turns towards it",
-        advice,
-    )
-
-
-def _cosine(one: Tensor, other: Tensor) -> float:
-    return F.cosine_similarity(one.detach().flatten(), other.detach().flatten(), dim=0).item()
+def _check_feedback(subject: Subject, learner: Learner) -> None:
+    """Check that learned feedback does not end against a weight of its shape."""
+    against = []
+    for name, tensor in learner.state.state_dict(keep_vars=True).items():
+        for weight, forward in block_weights(learner.network):
+            for turned in (forward, forward.mT):
+                if turned.shape != tensor.shape:
+                    continue
+                cosine = F.cosine_similarity(tensor.flatten(), turned.flatten(), dim=0)
+                if cosine < AGAINST and _carries(subject, learner, tensor):
+                    against.append(f"{name} against {weight}")
+    expect_none(against, f"learned feedback {{}} (cosine below {AGAINST})")
 
 
 def _carries(subject: Subject, learner: Learner, tensor: Tensor) -> bool:
@@ -217,27 +155,23 @@ def _carries(subject: Subject, learner: Learner, tensor: Tensor) -> bool:
     are not.
     """
     kept, batch = tensor.detach().clone(), subject.batch(8)
-    credits = named(credits_of(learner, *batch))
+    before = named_credits(learner, *batch)
     tensor.data.zero_()
-    without = named(credits_of(learner, *batch))
+    without = named_credits(learner, *batch)
     tensor.data.copy_(kept)
-    return bool(differing(credits, without))
+    return bool(differing(before, without))
 
 
 def frozen(subject: Subject) -> None:
-    """Check that frozen blocks keep every bit, as trainings do themselves, while the rest moves as
-    without them.
+    """Expect that frozen blocks keep every bit, as trainings check themselves, while the rest moves
+    as without them.
     """
     for count in (1, DEPTH):
         moved = _moved(subject, frozen_blocks=count)
         fixed = tuple(f"blocks.{layer}." for layer in range(count))
-        still = [n for n in _moved(subject) if not n.startswith(fixed) and n not in moved]
-        expect_none(
-            still,
-            f"{{}} unmoved with frozen_blocks={count}",
-            "the rest trained",
-            "give them credits",
-        )
+        rest = [name for name in _moved(subject) if not name.startswith(fixed)]
+        still = [name for name in rest if name not in moved]
+        expect_none(still, f"{{}} unmoved with frozen_blocks={count}")
 
 
 def _moved(subject: Subject, **changes: Any) -> list[str]:
@@ -247,107 +181,77 @@ def _moved(subject: Subject, **changes: Any) -> list[str]:
 
 
 def options(subject: Subject) -> None:
-    """Check that training ends with finite numbers under every combination of options."""
+    """Expect finite numbers under every combination of options; mind networks without blocks."""
     some = {"penalty": 0.01, "frozen_blocks": 2}
     shallow, noise = {"shallow": True}, {"random_targets": True}
     for changes in (some, some | noise, shallow, shallow | noise):
-        tensors = learner_tensors(subject.trained(batch_size=48, **changes).learner)
-        expect_finite(tensors, "with " + " and ".join(changes), "mind networks without blocks")
+        tensors = subject.tensors(batch_size=48, **changes)
+        expect_finite(tensors, f" with {' and '.join(changes)}")
 
 
 def penalty(subject: Subject) -> None:
-    """Check that a large residual penalty leaves less energy in the residuals."""
+    """Expect that a large residual penalty leaves less energy in the residuals. Leave the gradients
+    of the network to the engine.
+    """
     x, _ = subject.batch(HELD_OUT)
-    networks = [subject.trained(**changes).learner.network for changes in ({}, {"penalty": 10.0})]
-    free, penalised = (
-        residual_energy(trace(network, x, local=True).residuals).item() for network in networks
-    )
+    energies = []
+    for strength in (0.0, 10.0):
+        network = subject.trained(**{"penalty": strength} if strength else {}).learner.network
+        energies.append(residual_energy(trace(network, x, local=True).residuals).item())
+    free, penalised = energies
     found = f"residual energy {penalised:.3g} with penalty 10 and {free:.3g} without"
-    expect(
-        penalised < free,
-        found,
-        "less with the penalty",
-        "leave the gradients of the network to the engine",
-    )
+    expect(penalised < free, found)
 
 
 def auxiliary(subject: Subject) -> None:
-    """Check that the auxiliary loss is a scalar that trains the state and leaves no gradient on the
-    network.
+    """Expect an auxiliary loss that is a scalar, trains the state and leaves no gradient on the
+    network. Return it without calling backward, and keep the network's parameters out of the state.
     """
     learner, (x, labels) = subject.copy(), subject.batch(16)
-    run = learner.trace(x)
-    randomness = generator(subject.seed, "method")
-    loss = learner.method.auxiliary_loss(learner.network, run, labels, learner.state, randomness)
-    own = [p for p in learner.state.parameters() if p.requires_grad]
+    method, state, run = learner.method, learner.state, learner.trace(x)
+    loss = method.auxiliary_loss(learner.network, run, labels, state, subject.generator())
     if loss is not None:
-        expect(
-            loss.dim() == 0,
-            f"an auxiliary loss of shape {tuple(loss.shape)}",
-            "a scalar",
-            "return a mean",
-        )
-        loss.backward(inputs=own)
-        reached = any(p.grad is not None and p.grad.any() for p in own)
-        expect(
-            reached,
-            "no gradient on the state",
-            "some",
-            "let the auxiliary loss depend on the state's parameters",
-        )
-    pushed = [name for name, p in learner.network.named_parameters() if p.grad is not None]
-    advice = "return the loss without calling backward, and keep the network's parameters out of the state"
-    expect_none(pushed, "a gradient on {}", "none on the network", advice)
+        expect(loss.dim() == 0, f"an auxiliary loss of shape {tuple(loss.shape)}")
+        loss.backward(inputs=[p for p in state.parameters() if p.requires_grad])
+        reached = any(gradient.any() for gradient in gradients_of(state).values())
+        expect(reached, "no gradient on the state")
+    expect_none(gradients_of(learner.network), "a gradient on {}")
 
 
 def saved(subject: Subject) -> None:
-    """Check that credits depend on parameters and buffers alone: copied or read back they give the
-    same bits.
+    """Expect that credits depend on parameters and buffers alone: copied or read back they give the
+    same bits. Keep nothing in attributes of the state nor in the method, whose constants are plain
+    scalars.
     """
     original, batch = subject.trained().learner, subject.batch(8)
-    credits = named(credits_of(original, *batch))
-    advice = "keep it in parameters or persistent buffers of the state, not in attributes nor in the method"
-    for how, other in _copies(subject, original):
-        expect_same(
-            credits, named(credits_of(other, *batch)), f"other credits of {{}} once {how}", advice
-        )
-        found = asdict(other.method)
-        expect(
-            found == asdict(original.method),
-            f"constants {found} once {how}",
-            "those before",
-            "use plain scalars",
-        )
+    expected = named_credits(original, *batch)
 
+    def compare(other: Learner, how: str) -> None:
+        expect_same(expected, named_credits(other, *batch), f"other credits of {{}} once {how}")
+        constants = asdict(other.method)
+        expect(constants == asdict(original.method), f"constants {constants} once {how}")
 
-def _copies(subject: Subject, original: Learner) -> Iterator[tuple[str, Learner]]:
-    """Yield copies of a learner, by how they were made."""
-    other = subject.build(seed=subject.seed + 1)  # which began with other random draws
-    load_learner_tensors(other, learner_tensors(original))
-    yield "copied into another learner", other
+    # It began with other random draws, which what lies outside the state would keep.
+    copied = subject.build(seed=subject.seed + 1)
+    load_learner_tensors(copied, learner_tensors(original))
+    compare(copied, "copied into another learner")
     with tempfile.TemporaryDirectory() as folder:
-        save_checkpoint(original, path := Path(folder) / "checkpoint")
-        other = load_checkpoint(path, method=None if subject.name in METHODS else subject.fresh())
-    yield "saved and loaded", other
+        path = Path(folder) / "checkpoint"
+        save_checkpoint(original, path)
+        own = None if subject.name in METHODS else subject.fresh()
+        compare(load_checkpoint(path, method=own), "saved and loaded")
 
 
 def resume(subject: Subject) -> None:
-    """Check that a training interrupted after its first epoch and resumed ends with the same bits."""
+    """Expect that a training interrupted after its first epoch and resumed ends with the same bits.
+    Keep what changes during training in parameters or persistent buffers of the state.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "resume"
         with contextlib.suppress(Interrupted):
-            train(
-                subject.spec(),
-                subject.data,
-                resume=Interrupting(path, "same"),
-                method=subject.fresh(),
-            )
-        again = train(
-            subject.spec(), subject.data, resume=Resume(path, "same"), method=subject.fresh()
-        )
-    both = map(learner_tensors, (subject.trained().learner, again.learner))
-    advice = "keep what changes during training in parameters or persistent buffers of the state"
-    expect_same(*both, "other {} after an interruption", advice)
+            subject.retrained(resume=Interrupting(path, "same"))
+        again = subject.retrained(resume=Resume(path, "same"))
+    expect_same(subject.tensors(), again, "other {} after an interruption")
 
 
 class Interrupted(Exception):
@@ -357,93 +261,79 @@ class Interrupted(Exception):
 class Interrupting(Resume):
     """Interrupt a training as soon as its first epoch is saved."""
 
-    def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
-        super().save(learner, optimiser, progress)
+    def save(self, *given: Any) -> None:
+        super().save(*given)
         raise Interrupted
 
 
 def architectures(subject: Subject) -> None:
-    """Check credits, sign and steps of learning on every architecture but those that raise
-    NotImplementedError.
+    """Expect credits, sign and steps of learning on every architecture but those that raise
+    NotImplementedError. Read gradients with network.read_gradient.
     """
+    exact = _least_cosine(subject) > EXACT
     for name in ARCHITECTURES:
+        if name == subject.architecture:
+            continue
         try:
-            if name != subject.architecture:
-                own = replace(subject, architecture=name, runs={})
-                _check_architecture(own, exact=_least_cosine(subject) > EXACT)
+            _check_architecture(replace(subject, architecture=name, runs={}), exact=exact)
         except Exception as error:
             if not isinstance(error.__cause__ or error, NotImplementedError):
                 raise Finding(f"with {name}, {in_one_line(error, subject.method)}") from error
 
 
 def _check_architecture(subject: Subject, *, exact: bool) -> None:
-    checks = [shapes, purity, rows, steps.labels, direction]
-    if (
-        not subject.method.end_to_end
-        and credits_of(subject.build(), *subject.batch(8)).objective is None
-    ):
-        checks.append(steps.trains)  # others' tokens and positions have gradients of their own
-    for check in checks:
+    for check in (credits.shapes, credits.purity, credits.rows, steps.labels, credits.direction):
         check(subject)
-    found = f"a cosine of {(least := _least_cosine(subject)):.4f} between a credit and the gradient, elsewhere 1"
-    expect(not exact or least > EXACT, found, "1", "read gradients with network.read_gradient")
+    objective = credits_of(subject.build(), *subject.batch(8)).objective
+    # Tokens and positions of an objective have gradients of their own.
+    if not subject.method.end_to_end and objective is None:
+        steps.trains(subject)
+    least = _least_cosine(subject)
+    expect(not exact or least > EXACT, f"a cosine of {least:.4f} with the gradient, elsewhere 1")
 
 
 def _least_cosine(subject: Subject) -> float:
     """Return the smallest mean cosine of a credit with the gradient at its own state."""
     learner, batch = subject.copy(), subject.batch(HELD_OUT)
-    pairs = zip(
-        named(credits_of(learner, *batch)).values(),
-        reference(learner.network, *batch).gradients,
-        strict=True,
-    )
+    gradients = reference(learner.network, *batch).gradients
+    pairs = zip(named_credits(learner, *batch).values(), gradients, strict=True)
     return min(cosine(a, g).value or 0.0 for a, g in pairs)
 
 
 def declarations(subject: Subject) -> None:
-    """Check the type of what the method states of itself, and that a checkpoint keeps its
-    constants.
+    """Expect of the class texts, true or false, and costs >= 0, as in MethodInfo, and constants
+    that a checkpoint keeps: decorate with @dataclass(frozen=True).
     """
     kind = type(subject.method)
     flags = typing.get_type_hints(Method)
+    expected = {name: type(value) for name, value in vars(MethodInfo()).items()}
     stated = vars(of_class(kind)) | {name: getattr(kind, name) for name in flags}
-    expected = {name: type(value) for name, value in vars(MethodInfo()).items()} | dict.fromkeys(
-        flags, bool
-    )
-    wrong = [
-        f"{name}={value!r}" for name, value in stated.items() if not _is(expected[name], value)
-    ]
-    expect_none(
-        wrong,
-        "{} in the class",
-        "texts, true or false, and costs >= 0, as in MethodInfo",
-        "correct it",
-    )
-    constants = {constant.name for constant in fields(kind)}
-    declared = {
-        name for name, of in inspect.get_annotations(kind).items() if "ClassVar" not in str(of)
-    }
-    lost = sorted(declared - constants)
-    expect_none(
-        lost, "{} that no checkpoint keeps", "constants", "decorate with @dataclass(frozen=True)"
-    )
+    wrong = []
+    for name, value in stated.items():
+        if not _is(expected.get(name, bool), value):
+            wrong.append(f"{name}={value!r}")
+    expect_none(wrong, "{} in the class")
+    annotations = inspect.get_annotations(kind).items()
+    declared = {name for name, of in annotations if "ClassVar" not in str(of)}
+    lost = declared - {constant.name for constant in fields(kind)}
+    expect_none(sorted(lost), "{} that no checkpoint keeps")
 
 
 def traits(subject: Subject) -> None:
-    """Check that a method needs the traits that free it of checks: without one it would fail one of
-    them.
+    """Expect that a method needs the traits that free it of checks: without one it would fail one
+    of them. Drop it, and more is checked.
     """
     kind = type(subject.method)
-    for name in (name for name in FREED if getattr(kind, name)):
+    for name in FREED:
+        if not getattr(kind, name):
+            continue
         strict = type(kind.__name__, (kind,), {name: False})(**vars(subject.method))
         try:
             for check in FREED[name]:
                 check(replace(subject, method=strict))
         except Finding:
             continue
-        raise Finding(
-            f"found {name} declared without need; expected none; drop it, and more is checked."
-        )
+        raise Finding(f"found {name} declared without need")
 
 
 def _is(kind: type, value: Any) -> bool:

@@ -220,7 +220,7 @@ def check_shapes(
     network = learner.network
     problem = shape_problem(network, credits, rows, dtype)
     if finite and not problem:
-        if broken := [name for name, a in _named(credits).items() if not a.isfinite().all()]:
+        if broken := [name for name, a in credits.by_name().items() if not a.isfinite().all()]:
             problem = f"NaN or infinite for {listed(broken)}"
         if (objective := credits.objective) is not None and (
             objective.dim() or not objective.isfinite()
@@ -249,7 +249,7 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
         return f"a {type(credits.blocks).__name__} for the blocks, not a tuple"
     if len(credits.blocks) != len(network.blocks):
         return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
-    for layer, (name, a) in enumerate(_named(credits).items()):
+    for layer, (name, a) in enumerate(credits.by_name().items()):
         if not isinstance(a, Tensor):
             return f"{type(a).__name__} for {name}"
         if (
@@ -259,12 +259,6 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
         ):
             return f"{'sparse ' * a.is_sparse}{tuple(a.shape)} of {a.dtype} for {name}"
     return ""
-
-
-def _named(credits: Credits) -> dict[str, Tensor]:
-    return {"the embedding": credits.embedding} | {
-        f"block {layer}": a for layer, a in enumerate(credits.blocks)
-    }
 
 
 def learn(

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.progress import duration, following
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import cosine, growth, median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
@@ -29,6 +29,8 @@ from fa_audit.training.resume import Resume
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
 
 WIDE = 1024  # samples of the second gradient norm, as of the published snapshots
+Batches = list[tuple[Tensor, Tensor]]
+Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches
 log = logging.getLogger(__name__)
 
 
@@ -79,10 +81,27 @@ def train(
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
     drawn = _frozen_parameters(learner)
-    optimiser = learner.optimiser()
+    progress = _train_epochs(learner, dataset, resume)
+    _check_frozen(learner, drawn)
+    history = progress["history"] or observe(learner, evaluation_batches(dataset), epoch=0)
+    stopped_after = held_out_accuracy = None
+    if progress["epoch"] < spec.last_epoch:
+        stopped_after = progress["epoch"]
+        names = " and ".join(dict(spec.monitor))
+        log.info("stopped by the monitor after epoch %d: %s fired", stopped_after, names)
+    if validation:
+        held_out_accuracy = accuracy_of(learner.network, evaluation_batches(validation))
+    accuracy, seconds = history[-1]["test_accuracy"], progress["seconds"]
+    return Trained(learner, history, accuracy, seconds, stopped_after, held_out_accuracy)
+
+
+def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> dict[str, Any]:
+    """Train until the last epoch, or until the monitor stops; return epoch, seconds and history."""
+    spec, optimiser = learner.spec, learner.optimiser()
+    progress: dict[str, Any] = {"epoch": 0, "seconds": 0.0, "history": []}
     past = resume.load(learner, optimiser) if resume else None
-    progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
     if past:
+        progress = past
         log.info("resuming after epoch %d of %d", progress["epoch"], spec.last_epoch)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
     due = 0.0
@@ -92,91 +111,67 @@ def train(
         start = time.perf_counter()
         seen = _run_epoch(learner, optimiser, dataset, padded, epoch)
         rows = observe(learner, test, epoch=epoch + 1, seen=seen)
+        seconds = time.perf_counter() - start
         progress["epoch"] = epoch + 1
         progress["history"] += rows
-        progress["seconds"] += time.perf_counter() - start
+        progress["seconds"] += seconds
         if resume and time.monotonic() >= due:
             resume.save(learner, optimiser, progress)
             due = time.monotonic() + resume.every
-        log.info(_epoch_line(spec, rows, progress["seconds"], time.perf_counter() - start))
+        _log_epoch(spec, rows, seconds)
     if resume:
         resume.save(learner, optimiser, progress)
-    _check_frozen(learner, drawn)
-    history = progress["history"] or observe(learner, test, epoch=0)
-    stopped_after = progress["epoch"] if progress["epoch"] < spec.last_epoch else None
-    if stopped_after:
-        log.info(
-            "stopped by the monitor after epoch %d: %s fired",
-            stopped_after,
-            " and ".join(dict(spec.monitor)),
-        )
-    held_out_accuracy = (
-        accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
-    )
-    accuracy, seconds = history[-1]["test_accuracy"], progress["seconds"]
-    return Trained(learner, history, accuracy, seconds, stopped_after, held_out_accuracy)
+    return progress
 
 
 def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
     """Return copies of the parameters that the run keeps at initialisation, by name."""
     if not (learner.spec.frozen_blocks or learner.spec.frozen_embedding):
         return {}
-    return {
-        name: p.clone() for name, p in learner.network.named_parameters() if not p.requires_grad
-    }
+    parameters = learner.network.named_parameters()
+    return {name: p.clone() for name, p in parameters if not p.requires_grad}
 
 
 def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
     """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
-    own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
-    if moved := [
-        name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])
-    ]:
+    moved = []
+    for name, p in learner.network.named_parameters():
+        if name in drawn and (p.requires_grad or not torch.equal(p, drawn[name])):
+            moved.append(name)
+    if moved:
         raise AuditError(
             f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training;"
             " expected every bit as it was drawn. Leave the network's parameters to the engine."
         )
 
 
-def _epoch_line(spec: RunSpec, rows: list[Row], spent: float, seconds: float) -> str:
-    """Return the log's line for an epoch, from its rows, the seconds of all epochs and those of
-    this one.
-    """
-    last, growths = rows[-1], [row["growth"] for row in rows[:-1]]
-    left = spent / last["epoch"] * (spec.last_epoch - last["epoch"])
-    return (
+def _log_epoch(spec: RunSpec, rows: list[Row], seconds: float) -> None:
+    last = rows[-1]
+    growths = [row["growth"] for row in rows[:-1]]
+    log.info(
         f"epoch {last['epoch']}/{spec.epochs}  loss {last['train_loss']:.4f}  test accuracy {last['test_accuracy']:.4f}"
         f"  growth {max(growths, default=1):.3g}  ||h_L|| {last['hidden_norm']:.3g}  ||g_L|| {last['grad_norm']:.3g}"
-        f"  {seconds:.2f} s, {duration(left)} left"
+        f"  {seconds:.2f} s"
     )
-
-
-Seen = tuple[
-    float | None, float | None
-]  # loss and accuracy of an epoch's minibatches, augmented, before each update
 
 
 def _run_epoch(
     learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int
 ) -> Seen:
-    """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and
-    accuracy.
+    """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and accuracy
+    of the augmented minibatches, each before its update.
     """
     spec = learner.spec
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
-    randomness = generator(spec.seed, "epoch", epoch)
     noise = generator(spec.seed, "method", epoch, device=padded.device)
-    batches = training_batches(dataset, padded, spec.batch_size, randomness)
-    if spec.random_targets:
-        batches = _with_random_targets(
-            batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size
-        )
-    total, hits = torch.zeros(2, device=padded.device)
+    total, hits = torch.zeros(2, device=padded.device)  # read once: no step waits for the device
     count = len(dataset.train_labels)
     steps = -(-count // spec.batch_size)
-    for step, (x, labels) in enumerate(following(batches, f"epoch {epoch + 1}, batch", steps)):
+    batches = _batches(spec, dataset, padded, epoch)
+    bar = tqdm(batches, f"epoch {epoch + 1}", steps, leave=False, disable=None)
+    for step, (x, labels) in enumerate(bar):
         if epoch == step == 0:
             check_credits(learner, x, labels)
         optimiser.zero_grad()
@@ -187,22 +182,23 @@ def _run_epoch(
     return total.item() / count, hits.item() / count
 
 
-def _with_random_targets(
-    batches: Iterator[tuple[Tensor, Tensor]],
-    dataset: Dataset,
-    randomness: torch.Generator,
-    batch_size: int,
+def _batches(
+    spec: RunSpec, dataset: Dataset, padded: Tensor, epoch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Replace the labels of an epoch by draws, moved to the labels' device in one copy."""
+    """Yield an epoch's minibatches, with labels drawn anew where the run asks for random targets."""
+    randomness = generator(spec.seed, "epoch", epoch)
+    batches = training_batches(dataset, padded, spec.batch_size, randomness)
+    if not spec.random_targets:
+        yield from batches
+        return
     labels = dataset.train_labels
+    randomness = generator(spec.seed, "targets", epoch)
     drawn = torch.randint(dataset.classes, labels.shape, generator=randomness).to(labels.device)
-    for (x, _), targets in zip(batches, drawn.split(batch_size), strict=True):
+    for (x, _), targets in zip(batches, drawn.split(spec.batch_size), strict=True):
         yield x, targets
 
 
-def observe(
-    learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = (None, None)
-) -> list[Row]:
+def observe(learner: Learner, test: Batches, *, epoch: int, seen: Seen = (None, None)) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch; a row's growth and credit cosines belong to the
@@ -210,28 +206,33 @@ def observe(
     with ``g_l``. ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all
     where there are fewer.
     """
-    wide = [torch.cat(parts)[:WIDE] for parts in zip(*test[: -(-WIDE // len(test[0][1]))])]
+    several = test[: -(-WIDE // len(test[0][1]))]
+    wide = [torch.cat(parts)[:WIDE] for parts in zip(*several)]
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
         credits = block_credits(learner, *test[0])
-        sides = [
-            [
-                cosine(a, g).value if a.shape == g.shape else None
-                for a, g in zip(credits, truth.gradients[first:])
-            ]
-            for first in (1, 0)
-        ]
-        of_wide = [median_norm(g) for g in reference(learner.network, *wide).gradients]
+        wide_gradients = reference(learner.network, *wide).gradients
         accuracy = accuracy_of(learner.network, test)
     norms = [median_norm(h) for h in truth.states]
-    gradients = [median_norm(g) for g in truth.gradients]
-    columns = zip(
-        norms, gradients, [*growth(norms), None], *([*side, None] for side in sides), of_wide
+    columns = (
+        norms,
+        [median_norm(g) for g in truth.gradients],
+        [*growth(norms), None],  # the last state is read by no block
+        [*_cosines(credits, truth.gradients[1:]), None],
+        [*_cosines(credits, truth.gradients), None],
+        [median_norm(g) for g in wide_gradients],
     )
-    return [
-        dict(zip(TRAJECTORY_COLUMNS, (epoch, layer, *values, *seen, accuracy), strict=True))
-        for layer, values in enumerate(columns)
-    ]
+    rows = []
+    for layer, values in enumerate(zip(*columns)):
+        row = (epoch, layer, *values, *seen, accuracy)
+        rows.append(dict(zip(TRAJECTORY_COLUMNS, row, strict=True)))
+    return rows
+
+
+def _cosines(credits: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> list[float | None]:
+    """Return the mean cosine of every credit; None where a block changes the shape of its state."""
+    pairs = zip(credits, gradients)
+    return [cosine(a, g).value if a.shape == g.shape else None for a, g in pairs]
 
 
 def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:

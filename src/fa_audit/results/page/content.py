@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from tqdm import tqdm
 
-from fa_audit.core.progress import following
 from fa_audit.documents.document import capital
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.protocol.checks import CHECKS, Check
@@ -363,7 +363,9 @@ def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunP
     parts = {name: getattr(tidy, name) for name in TIDY}
     tables = {name: dict(list(part.groupby(list(KEY[:2])))) for name, part in parts.items()}
     pages = []
-    for number, (setting, run) in enumerate(following(standing(ranked), "run")):
+    for number, (setting, run) in enumerate(
+        tqdm(standing(ranked), "run", leave=False, disable=None)
+    ):
         own = {
             name: groups.get((setting, run), parts[name].iloc[:0])
             for name, groups in tables.items()

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
+from tqdm import tqdm
 
-from fa_audit.core.progress import following
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.spec import short_number
 from fa_audit.protocol.checks import CHECKS, lettered
@@ -162,7 +162,7 @@ def leaderboard(
     ranked = with_margins(tidy)
     bounds = UPPER_BOUNDS if ranked.runs[BUSY].eq(True).any() else ""
     caption = f"{title}. {NOTE}{bounds} {learning_rates(tidy, labels)}"
-    runs = following(rows or standing(ranked), "run")
+    runs = tqdm(rows or standing(ranked), "run", leave=False, disable=None)
     return run_table(ranked, columns, rows=runs, caption=caption, labels=labels)
 
 
