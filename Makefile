@@ -10,6 +10,7 @@ PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c
 READY := .venv/ready
 LOG := .venv.log
 LOCK := results/.lock
+LOGGER := $(shell [ -t 2 ] && echo --logger rich)
 SPREAD := --numprocesses logical --dist loadfile --no-loadscope-reorder
 
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
@@ -23,8 +24,7 @@ help: ## list the targets
 	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
 
 demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
-	@$(IN_VENV) FA_AUDIT_COMMAND='make demo' \
-		.venv/bin/snakemake --configfile configs/demo.yaml --cores all --resources gpu=0
+	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) --configfile configs/demo.yaml --cores all --resources gpu=0
 
 test: bootstrap ## run the fast tests
 	$(IN_VENV) .venv/bin/python -m pytest $(SPREAD)
@@ -82,8 +82,7 @@ check-evidence: bootstrap ## train the cheapest published runs again, on DATA=da
 	@$(IN_VENV) .venv/bin/python tools/check_evidence.py --data "$(DATA)"
 
 report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.html of it (docs/report.md)
-	@$(IN_VENV) FA_AUDIT_COMMAND='make report CONFIG=$(CONFIG)' \
-		.venv/bin/snakemake all results/report.html --cores all --resources gpu=1 --configfile "$(CONFIG)" && \
+	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) all results/report.html --cores all --resources gpu=1 --configfile "$(CONFIG)" && \
 		echo 'fa-audit: open results/report.html'
 
 clean-env: ## delete .venv

@@ -48,7 +48,7 @@ onsuccess:
 
 
 onerror:
-    say_how_to_go_on(log)
+    say_how_to_go_on()
 
 
 if MODE == ExecMode.DEFAULT:

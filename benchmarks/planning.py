@@ -97,7 +97,6 @@ def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
         "-n",
         "--quiet",
         "rules",
-        "--logger-fa-audit-plain",
         *arguments,
     ]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as said:

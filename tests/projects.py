@@ -16,7 +16,6 @@ import yaml
 from fa_audit.core.files import exclusive
 from fa_audit.experiments.paths import RunKey
 
-PLAIN = "--logger-fa-audit-plain"  # Snakemake's own messages
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = (
     "Snakefile",
@@ -68,7 +67,6 @@ def command(*arguments, config="tiny.yaml"):
         "-m",
         "snakemake",
         *arguments,
-        PLAIN,
         "--resources",
         "gpu=0",
         *configured,

@@ -44,7 +44,7 @@ def credits(model, x, y, states):
     return [h + 1 for h in states[1:]]
 """
 
-ALIKE = r" (-n|--cores \S+|--resources \S+|--logger-fa-audit-plain|--list-target-rules)(?= |$)"  # the same plan
+ALIKE = r" (-n|--cores \S+|--resources \S+|--list-target-rules)(?= |$)"  # the same plan
 
 
 def commands(program):

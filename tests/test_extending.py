@@ -10,7 +10,7 @@ import zipfile
 import pandas as pd
 import pytest
 from forks import SNAKEMAKE, Server
-from projects import PLAIN, ROOT, copy_sources, own_library, plan_of, python
+from projects import ROOT, copy_sources, own_library, plan_of, python
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
@@ -91,7 +91,7 @@ def test_the_figure_and_the_table_show_the_run(finished):
 def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(
     finished, folder
 ):
-    options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
+    options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0"]
     planned = {}
     with Server("snakemake.cli", *SNAKEMAKE) as server:
         edits = {

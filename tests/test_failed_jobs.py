@@ -1,11 +1,27 @@
 """A failed job is never taken for done, although Snakemake records it so (docs/faults.md)."""
 
+import os
 import shutil
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from forks import snakemake_calls
-from projects import EVERYTHING, command, plan_of, snakemake, write_config
+from projects import (
+    EVERYTHING,
+    EXPERIMENT,
+    command,
+    copy_sources,
+    own_library,
+    plan_of,
+    snakemake,
+    wait_for,
+    write_config,
+)
+
+from fa_audit.core.files import exclusive
 
 FIGURES = ("results/figures/audit_overview.pdf", "results/figures/depth_sweep.pdf")
 STAGES = {  # what is edited -> the rule that fails; the failures follow one another
@@ -50,3 +66,45 @@ def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is
     done = snakemake(project, *FIGURES, "--cores", "2", config="small.yaml")
     assert done.returncode == 0, done.stdout
     assert "Nothing to be done" in snakemake(project, *FIGURES, config="small.yaml").stdout
+
+
+BROKEN = """from fa_audit.methods.dfa import DFA
+
+
+class Broken(DFA):
+    def credits(self, *arguments, **options):
+        raise ValueError("no credit today")
+"""
+STOPS = {
+    "Ctrl-C": (os.killpg, signal.SIGINT),
+    "the end of a container": (os.kill, signal.SIGTERM),  # Snakemake alone
+    "the end of a terminal": (os.killpg, signal.SIGHUP),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", STOPS)
+def test_what_stops_snakemake_stops_its_jobs_and_none_of_them_counts_as_failed(tmp_path, how):
+    folder = copy_sources(tmp_path / "project")
+    (folder / "mine.py").write_text(BROKEN)
+    runs = {"runs": ["dfa", "mine:Broken"], "seeds": [1], "epochs": 50000}
+    write_config(folder, {"settings": {"tiny": EXPERIMENT | runs}})
+    targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in runs["runs"]]
+    call = command(*targets, "--cores", "2")
+    process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    logs = folder / "results/logs/train_network/tiny"
+    try:
+        wait_for(logs / "mine:Broken/seed1.log", "Traceback", process)
+        wait_for(logs / "dfa/seed1.log", "epoch 3/", process)
+        wait_for(logs / "dfa/seed1.log", "epoch 30/", process)
+        send, number = STOPS[how]
+        send(process.pid, number)
+        said = process.communicate(timeout=30)[0]  # waits for all that hold the pipe
+    finally:
+        with suppress(ProcessLookupError):  # nothing trains on after a failure
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 1 and "Traceback" not in said, said
+    assert said.count("Error in rule") == 1 and "ValueError no credit today" in said, said
+    with exclusive(folder / "results/resume/tiny/dfa/seed1.lock", wait=False):
+        pass

@@ -59,8 +59,7 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
         log.error(
             "%s", error, exc_info=error.__cause__ if isinstance(error, OwnCodeError) else None
         )
-        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
-            os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())  # a full disk takes no log
+        os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())
         sys.exit(f"{snakemake.rule}: {error}")
 
 

@@ -15,12 +15,14 @@ from fa_audit.core.limits import (
 from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
 from fa_audit.experiments.grid_checks import check_data_root
+from snakemake_interface_logger_plugins.common import LogEvent
 
 COSTS = read_costs(
     PROJECT / "benchmarks/costs.json", own_benchmarks() if MODE == ExecMode.DEFAULT else ()
 )
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
+FAILURES = (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR, LogEvent.ERROR)
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
 
@@ -93,11 +95,12 @@ def datasets():
 
 
 def stop(number, frame):
-    """End the jobs, then Snakemake, as Ctrl-C in a terminal does.
+    """End the jobs, then Snakemake, as Ctrl-C in a terminal does; none of them counts as failed.
 
     Told to stop by itself, as by a container's end, Snakemake would wait for its jobs for hours; a closed terminal
     (SIGHUP) would end it and leave them.
     """
+    logger.addFilter(lambda record: getattr(record, "event", None) not in FAILURES)
     for job in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             job.terminate()

@@ -1,4 +1,4 @@
-# The messages before the first job and after the last; the logger fa-audit knows them by their part.
+# The plan before the first job, and verdicts and files after the last.
 
 import atexit
 from itertools import filterfalse
@@ -6,25 +6,16 @@ from itertools import filterfalse
 from fa_audit.experiments.origins import Finished
 from fa_audit.experiments.plan import plan_table
 from fa_audit.results.verdict_summary import verdict_lines
-from snakemake.logging import logger
 
 
-def say(part, *lines):
-    logger.info("\n".join(lines), extra={"fa_audit": part})
+def say(*lines):
+    logger.info("\n".join(lines))
 
 
 def say_start(device):
-    models = [] if in_storage() else model_files("json")
-    done = sum(os.path.exists(path) for path in models)
     say(
-        "start",
-        "",
-        "fa-audit",
-        f"  device     {device}",
-        *([f"  models     {len(models)}, {done} audited already"] if models else []),
-        "  progress   one line per epoch in results/logs/train_network/",
+        f"fa-audit: computing on {device}; one line per epoch in results/logs/train_network/",
         *table_lines(),
-        "",
     )
 
 
@@ -51,45 +42,32 @@ def table_lines():
         kept += filterfalse(finished.audit, audits - runs_of(to_do, "audit_network"))
     if kept:
         yield (
-            f"Snakemake leaves {len(kept)} networks and audits as they are that the table counts as to be done: --touch"
-            " marked them, or what is asked for is up to date without them. To make them: --forcerun train_network"
-            " audit_network"
+            f"Snakemake keeps {len(kept)} networks and audits that the table counts as to be done (--touch marked them,"
+            " or what is asked for needs none of them). To make them: --forcerun train_network audit_network"
         )
-    elif DRY_RUN and jobs and not to_do:
-        yield "Nothing to be done."
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
-            "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
-            " as up to date, whatever made it. Delete what the table counts as to be done."
+            "Without .snakemake/metadata Snakemake compares modification times only. Delete the results that the table"
+            " counts as to be done."
         )
 
 
 def say_results():
     if in_storage():
-        say("results", "", "fa-audit: done. Results and logs are in the storage.")
+        say("fa-audit: done. Results and logs are in the storage.")
         return
-    made = {
-        "scorecard": ["results/scorecard.md"] if published_keys() else [],
-        "figures": [path for path in files_of("figures") if path.endswith(".pdf")],
-        "tables": [path for path in files_of("tables") if path.endswith(".md")],
-        "models": model_files("md"),
-    }
-    lines = [*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:"]
-    for kind, files in made.items():
-        if there := [Path(path) for path in files if os.path.exists(path)]:
-            names = [path.name for path in there[:3]] + ["..."] * (len(there) > 3)
-            many = f"{there[0].parent}/ ({', '.join(names)})"
-            lines.append(f"{kind:<10} {many if there[1:] else there[0]}")
-    say("results", *lines, "logs       results/logs/")
+    made = [
+        *(["results/scorecard.md"] if published_keys() else []),
+        *(f"results/{section}/" for section in (*STAGES, "models") if names_in(section)),
+    ]
+    say(*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:")
+    say(*filter(os.path.exists, made), "results/logs/")
 
 
-def say_how_to_go_on(log_files):
+def say_how_to_go_on():
     say(
-        "stopped",
-        "fa-audit: a job failed or the work was interrupted.",
-        f"  messages   {log_files[0]}",
-        "  to go on   do what a message asks for (a damaged file: delete it) and run the same command again: results are"
-        " kept, training resumes where its state was kept",
+        "fa-audit: not finished. Do what a message asks for (a damaged file: delete it) and run the same command again:"
+        " results are kept, and training resumes."
     )
 
 
