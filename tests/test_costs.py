@@ -122,11 +122,10 @@ def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp
         seconds_per_epoch=1.0,
     )
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps({"cpu": [there]}))
+    options = ["--configfile", "tiny.yaml"]
     said = [
-        python(
-            tmp_path, *call, "--configfile", "tiny.yaml", PYTHONPATH=str(tmp_path / "src")
-        ).stdout
-        for call in (["benchmarks/costs.py", "--only", "frozen"], ["-m", "fa_audit.cli", "plan"])
+        python(tmp_path, *call, *options, PYTHONPATH=str(tmp_path / "src")).stdout
+        for call in (["benchmarks/costs.py", "--only", "frozen"], ["-m", "snakemake", "-n"])
     ]
     rows = json.loads((tmp_path / "benchmarks/costs.json").read_text())["cpu"]
     assert [(row["method"], row["frozen_blocks"]) for row in rows] == [

@@ -16,6 +16,9 @@ from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import prepare_data_file
 from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.costs import Costs
+from fa_audit.experiments.origins import Finished, Origins
+from fa_audit.experiments.plan import plan_table
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.results.kinds import KINDS
@@ -117,9 +120,10 @@ def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_i
     assert "D1 fires to the right of the line" in page and "smallest and largest over seeds" in page
 
 
-def test_a_plan_invents_no_hours(folder, capsys):
-    assert main(["plan", "--configfile", "mine.yaml"]) == 0
-    assert "?" in capsys.readouterr().out
+def test_a_plan_invents_no_hours(folder):
+    config, line_of = load_config("mine.yaml")
+    finished = Finished(Origins(read_grid(config, KINDS, line_of), {}))
+    assert "?" in plan_table(finished, Costs({"cpu": {}, "gpu": {}}))
 
 
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):

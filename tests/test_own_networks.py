@@ -18,6 +18,8 @@ from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
+from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.read_grid import read_grid
 
 F64 = torch.float64
 
@@ -572,8 +574,8 @@ def test_blocks_of_changing_width_are_trained_and_audited(pyramid, capsys, run):
 
 def test_what_a_network_of_changing_width_cannot_do_is_said_before_it_is_trained(pyramid, capsys):
     (pyramid / "plan.yaml").write_text(PLAN, encoding="utf-8")
-    assert main(["plan", "--configfile", "plan.yaml"]) == 1
-    assert "settings.narrow.runs: found state_bridge in pyramid:Pyramid" in capsys.readouterr().err
+    with pytest.raises(AuditError, match=r"settings\.narrow\.runs: found state_bridge"):
+        read_grid(load_config("plan.yaml")[0])
     assert trained("credit_bridge") == 1 and "reads all states alike" in capsys.readouterr().err
     assert trained("dfa", "pyramid:Undeclared") == 1 and "expected True" in capsys.readouterr().err
 

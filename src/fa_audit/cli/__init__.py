@@ -49,7 +49,6 @@ GROUPS: dict[str, dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]
             "compare published numbers with the audits that exist",
             results.scorecard_parser,
         ),
-        "plan": ("print the runs of a configuration and their hours", results.plan_parser),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

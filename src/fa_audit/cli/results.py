@@ -1,4 +1,4 @@
-"""`fa-audit report`, `plan` and `scorecard`: what audits and configurations add up to."""
+"""`fa-audit report` and `scorecard`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_text
-from fa_audit.core.provided import provided
 
 PUBLISHED = "reference/published.yaml"
 PAGE = "report.html"
@@ -45,13 +44,6 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add_to_page("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "gives --from labels and the order of settings; default config.yaml, where there is one"
     add_to_page("--configfile", type=Path, metavar="CONFIG", help=words)
-
-
-def plan_parser(parser: argparse.ArgumentParser) -> None:
-    """Define `fa-audit plan`."""
-    parser.set_defaults(command=_plan)
-    words, default = "the configuration; default %(default)s", Path("config.yaml")
-    parser.add_argument("--configfile", type=Path, default=default, metavar="FILE", help=words)
 
 
 def scorecard_parser(parser: argparse.ArgumentParser) -> None:
@@ -116,24 +108,6 @@ def _text(options: argparse.Namespace) -> int:
         write_text(options.output, text)
     else:
         print(text, end="")
-    return 0
-
-
-def _plan(options: argparse.Namespace) -> int:
-    from fa_audit.experiments.config_file import load_config
-    from fa_audit.experiments.costs import own_benchmarks, read_costs
-    from fa_audit.experiments.origins import Finished, Origins
-    from fa_audit.experiments.plan import plan_table
-    from fa_audit.experiments.read_grid import read_grid
-    from fa_audit.results.kinds import KINDS
-
-    config, line_of = load_config(options.configfile)
-    origins = Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
-    print(
-        plan_table(
-            Finished(origins), read_costs(provided("benchmarks/costs.json"), own_benchmarks())
-        )
-    )
     return 0
 
 
