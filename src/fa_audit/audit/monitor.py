@@ -25,7 +25,6 @@ from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.intervals import FEWEST
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
-from fa_audit.training.monitor import all_fire
 
 FOLLOWED = {
     CHECKS[name].flag: name for name in ("scale", "reference", "stability")
@@ -126,7 +125,8 @@ class Monitor:
         """Audit the model after another epoch of training; return whether to end the training here."""
         self.epoch += 1
         last = self._look()
-        self.stopped = all_fire(self.stop_on, last) or (bool(self.stop_on) and not last["finite"])
+        all_fire = all(last[check] for check in self.stop_on)
+        self.stopped = bool(self.stop_on) and (all_fire or not last["finite"])
         for name, sentence in self._findings():
             if name not in self._warned:
                 hint = "" if self._warned else f" {HEALTHY}"

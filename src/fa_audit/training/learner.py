@@ -61,32 +61,31 @@ class Learner:
         decay.
         """
         decay = self.spec.weight_decay
-        state = (self.state, decay if self.method.decays_state else 0.0, self.method.state_rate)
-        parts = ((self.network, decay, 1.0), state)
-        learning = [
-            ([p for p in module.parameters() if p.requires_grad], *how) for module, *how in parts
+        state_decay = decay if self.method.decays_state else 0.0
+        groups = [
+            (_learning(self.network), decay, 1.0),
+            (_learning(self.state), state_decay, self.method.state_rate),
         ]
-        return Optimiser(learning, self.spec.lr, self.spec.optimiser, self._clips())
+        return Optimiser(groups, self.spec.lr, self.spec.optimiser, self._clips())
 
     def _clips(self) -> list[tuple[list[Tensor], float]]:
         """Return the parameters whose gradients are clipped together, and to which norm; none
         without clipping.
         """
         network, spec = self.network, self.spec
+        if spec.clip:
+            return [([*network.parameters(), *self.state.parameters()], spec.clip)]
         if not spec.clip_groups:
-            return (
-                [([*network.parameters(), *self.state.parameters()], spec.clip)]
-                if spec.clip
-                else []
-            )
-        body = [list(part.parameters()) for part in (network.embed, *network.blocks)]
-        apart = {id(parameter) for part in body for parameter in part}
-        head = [parameter for parameter in network.parameters() if id(parameter) not in apart]
-        return [
-            (part, spec.clip_groups)
-            for part in (*body, head, list(self.state.parameters()))
-            if part
-        ]
+            return []
+        parts = [list(part.parameters()) for part in (network.embed, *network.blocks)]
+        body = {id(parameter) for part in parts for parameter in part}
+        parts.append([p for p in network.parameters() if id(p) not in body])  # of the head
+        parts.append(list(self.state.parameters()))
+        return [(part, spec.clip_groups) for part in parts if part]
+
+
+def _learning(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]
 
 
 @contextmanager
@@ -162,29 +161,26 @@ def check_network(
     """
     with naming_errors("architecture", ARCHITECTURES, name), untouched(network), torch.no_grad():
         logits, states = network(torch.zeros(2, *image_shape), return_hidden=True)
-        vectors = [tuple(network.read(h).shape) for h in states]
-        blocks = len(network.blocks)
         found = {
             "classes": network.classes,
             "logits": tuple(logits.shape),
-            "blocks": blocks,
-            "vectors": vectors,
+            "blocks": len(network.blocks),
+            "vectors": [tuple(network.read(h).shape) for h in states],
+            "reshapes": network.reshapes,
         }
+    widths = network.widths or (network.width,) * (len(network.blocks) + 1)
     expected = {
         "classes": classes,
         "logits": (2, classes),
-        "blocks": depth if depth is not None else blocks,
+        "blocks": len(network.blocks) if depth is None else depth,
+        "vectors": [(2, width) for width in widths],
+        "reshapes": network.reshapes or len(set(widths)) > 1,
     }
-    widths = network.widths or (network.width,) * (blocks + 1)
-    expected["vectors"] = [(2, width) for width in widths]
-    if len(set(widths)) > 1:
-        found["reshapes"], expected["reshapes"] = network.reshapes, True
     for what, right in expected.items():
         if found[what] != right:
-            given = f"for two images of {classes} classes"
-            advice = " (widths of h_0..h_L where blocks change them)" if what == "vectors" else ""
+            images = f"for two images of {classes} classes"
             raise AuditError(
-                f"architecture '{name}': found {what} {found[what]} {given}; expected {right}{advice}."
+                f"architecture '{name}': found {what} {found[what]} {images}; expected {right}."
             )
 
 
@@ -220,25 +216,24 @@ def check_shapes(
     network = learner.network
     problem = shape_problem(network, credits, rows, dtype)
     if finite and not problem:
-        if broken := [name for name, a in credits.by_name().items() if not a.isfinite().all()]:
-            problem = f"NaN or infinite for {listed(broken)}"
-        if (objective := credits.objective) is not None and (
-            objective.dim() or not objective.isfinite()
-        ):
-            problem = (
-                f"with an objective of shape {tuple(objective.shape)} that is not a finite scalar"
-            )
+        problem = _value_problem(credits)
     if problem:
-        shape = (
-            f"({rows}, {network.width})"
-            if not network.widths
-            else f"({rows}, d) with d of {network.widths}"
-        )
+        widths = network.widths or network.width
         raise AuditError(
             f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
-            f" {len(network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
-            " network's type. Correct `credits`; fa_audit.testing.check_method finds what else is wrong."
+            f" {len(network.blocks)} for the blocks and 1 for the embedding, each ({rows}, d) with d of {widths},"
+            " finite and of the network's type. Correct `credits`; fa_audit.testing.check_method finds what else is wrong."
         )
+
+
+def _value_problem(credits: Credits) -> str:
+    broken = [name for name, a in credits.by_name().items() if not a.isfinite().all()]
+    if broken:
+        return f"NaN or infinite for {listed(broken)}"
+    objective = credits.objective
+    if objective is not None and (objective.dim() or not objective.isfinite()):
+        return f"with an objective of shape {tuple(objective.shape)} that is not a finite scalar"
+    return ""
 
 
 def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
@@ -252,11 +247,8 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
     for layer, (name, a) in enumerate(credits.by_name().items()):
         if not isinstance(a, Tensor):
             return f"{type(a).__name__} for {name}"
-        if (
-            a.is_sparse
-            or a.shape != (rows, network.width_of(layer))
-            or a.dtype != (dtype or a.dtype)
-        ):
+        shape = (rows, network.width_of(layer))
+        if a.is_sparse or a.shape != shape or a.dtype != (dtype or a.dtype):
             return f"{'sparse ' * a.is_sparse}{tuple(a.shape)} of {a.dtype} for {name}"
     return ""
 
@@ -279,9 +271,8 @@ def learn(
     method, state = learner.method, learner.state
     run = learner.trace(x)
     cross_entropy = F.cross_entropy(run.logits, labels)
-    with keeping_statistics(
-        learner.network
-    ):  # a method may run parts of the network again: count the batch once
+    # A method may run parts of the network again: BatchNorm counts the batch once.
+    with keeping_statistics(learner.network):
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
@@ -292,19 +283,16 @@ def learn(
     return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
 
-Term = tuple[
-    Tensor, Tensor | None
-]  # where the backward pass starts, and the gradient there (None: 1)
+# Where the backward pass starts, and the gradient there (None: 1).
+Term = tuple[Tensor, Tensor | None]
 
 
 def _penalty(learner: Learner, run: Trace) -> list[Term]:
     """Return the residual penalty of the trainable blocks, if there are any."""
     residuals = run.residuals[learner.spec.frozen_blocks :]
-    return (
-        [(learner.spec.penalty * residual_energy(residuals), None)]
-        if learner.spec.penalty and residuals
-        else []
-    )
+    if not learner.spec.penalty or not residuals:
+        return []
+    return [(learner.spec.penalty * residual_energy(residuals), None)]
 
 
 def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
@@ -336,9 +324,8 @@ def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tens
         credit: ``(B, d)``.
         floor: of ``r``; None leaves the credit as it is.
     """
-    signal = (credit if floor is None else normalised(credit, floor)) * (
-        credit.numel() / output.numel() / len(credit)
-    )
+    signal = credit if floor is None else normalised(credit, floor)
+    signal = signal * (credit.numel() / output.numel() / len(credit))
     return Network.lift(signal, output).expand_as(output)
 
 

@@ -7,41 +7,34 @@ Missing values and NaN never fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-GRADIENTS = {
-    "D2": "grad_norm",
-    "D2@1024": "grad_norm_1024",
-}  # the column that decides, of the last state
+GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}  # the column that decides
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:
     """Return whether a check fires on the rows of one epoch: D1 above its limit in any block, D2
-    below at the end.
+    below at the last state.
     """
     if check == "D1":
         return any(row["growth"] > limit for row in states if row["growth"] is not None)
-    norm = max(states, key=lambda row: row["layer"])[GRADIENTS[check]]
+    last = max(states, key=lambda row: row["layer"])
+    norm = last[GRADIENTS[check]]
     return norm is not None and bool(norm < limit)
-
-
-def all_fire(checks: Collection[str], outcomes: Mapping[str, Any]) -> bool:
-    """Return whether all of the checks on which a training stops fire; never without checks."""
-    return bool(checks) and all(outcomes[check] for check in checks)
 
 
 def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
     """Return whether all checks of a monitor, given with their limits, fire at the last epoch;
-    never without epochs.
+    never without checks or epochs.
     """
-    limits, last = dict(monitor), max((row["epoch"] for row in history), default=None)
+    limits = dict(monitor)
+    if not limits or not history:
+        return False
+    last = max(row["epoch"] for row in history)
     states = [row for row in history if row["epoch"] == last]
-    return bool(states) and all_fire(
-        limits, {check: fired(check, states, limits[check]) for check in limits}
-    )
+    return all(fired(check, states, limit) for check, limit in limits.items())
 
 
 def first_flags(
@@ -53,14 +46,11 @@ def first_flags(
     Args:
         growth, reference: the limits of D1 and D2.
     """
-    rows = sorted(trajectory, key=lambda row: row["epoch"])
-    epochs = [
-        (epoch, list(states)) for epoch, states in groupby(rows, key=lambda row: row["epoch"])
-    ]
-    limits = {"scale": ("D1", growth), "reference": ("D2", reference)}
-    return {
-        f"first_{name}_flag": next(
-            (epoch for epoch, states in epochs if fired(check, states, limit)), None
-        )
-        for name, (check, limit) in limits.items()
-    }
+    epochs: dict[int, list[Row]] = {}
+    for row in trajectory:
+        epochs.setdefault(row["epoch"], []).append(row)
+    flags = {}
+    for name, check, limit in (("scale", "D1", growth), ("reference", "D2", reference)):
+        found = [epoch for epoch, states in epochs.items() if fired(check, states, limit)]
+        flags[f"first_{name}_flag"] = min(found, default=None)
+    return flags

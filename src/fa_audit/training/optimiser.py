@@ -4,8 +4,7 @@ every training job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,86 +13,57 @@ from torch.optim.sgd import sgd
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # torch.optim.AdamW's defaults
 MOMENTUM = 0.9
+Moments = dict[str, Tensor]  # what a rule remembers of a parameter
+Move = Callable[[list[Tensor], list[Moments], Tensor, float], None]
 
 
-class Rule(Protocol):
-    """How one group of parameters moves."""
-
-    def start(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Return the moments of a parameter before its first step."""
-
-    def move(
-        self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float
-    ) -> None:
-        """Move parameters along their gradients, in place, with their moments."""
-
-
-class AdamW:
+def adamw_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay: float) -> None:
     """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as
     ``torch.optim.AdamW(fused=True)``.
     """
-
-    def start(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Return the number of steps and both running means of the gradient, all zero."""
-        step = torch.zeros((), dtype=torch.float32, device=parameter.device)
-        return {
-            "step": step,
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-
-    def move(
-        self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float
-    ) -> None:
-        """Move parameters by AdamW's fused kernel."""
-        gradients = [parameter.grad for parameter in parameters]
-        means, squares, steps = (
-            [entry[name] for entry in moments] for name in ("exp_avg", "exp_avg_sq", "step")
-        )
-        constants = {
-            "beta1": BETAS[0],
-            "beta2": BETAS[1],
-            "eps": EPS,
-            "amsgrad": False,
-            "maximize": False,
-        }
-        adamw(
-            parameters,
-            gradients,
-            means,
-            squares,
-            [],
-            steps,
-            fused=True,
-            lr=lr,
-            weight_decay=decay,
-            **constants,
-        )
+    adamw(
+        parameters,
+        [parameter.grad for parameter in parameters],
+        [entry["exp_avg"] for entry in moments],
+        [entry["exp_avg_sq"] for entry in moments],
+        [],
+        [entry["step"] for entry in moments],
+        fused=True,
+        lr=lr,
+        weight_decay=decay,
+        beta1=BETAS[0],
+        beta2=BETAS[1],
+        eps=EPS,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
-class SGD:
+def sgd_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay: float) -> None:
     """Gradient descent with momentum 0.9 and decay in the gradient, as
     ``torch.optim.SGD(momentum=0.9, fused=True)``.
 
     A momentum that starts at zero, without dampening, is the first gradient after the first step,
     as there.
     """
+    sgd(
+        parameters,
+        [parameter.grad for parameter in parameters],
+        [entry["momentum"] for entry in moments],
+        fused=True,
+        lr=lr,
+        weight_decay=decay,
+        momentum=MOMENTUM,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+    )
 
-    def start(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Return the momentum, zero."""
-        return {"momentum": torch.zeros_like(parameter)}
 
-    def move(
-        self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float
-    ) -> None:
-        """Move parameters by SGD's fused kernel."""
-        gradients = [parameter.grad for parameter in parameters]
-        momenta = [entry["momentum"] for entry in moments]
-        constants = {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False, "maximize": False}
-        sgd(parameters, gradients, momenta, fused=True, lr=lr, weight_decay=decay, **constants)
-
-
-RULES: dict[str, type[Rule]] = {"adamw": AdamW, "sgd": SGD}
+RULES: dict[str, tuple[Move, tuple[str, ...]]] = {  # and the names of its moments
+    "adamw": (adamw_step, ("step", "exp_avg", "exp_avg_sq")),
+    "sgd": (sgd_step, ("momentum",)),
+}
 
 
 class Optimiser:
@@ -119,11 +89,11 @@ class Optimiser:
         self.groups = [(list(parameters), decay, rate) for parameters, decay, rate in groups]
         device = self.parameters[0].device
         # As torch's fused kernels read it: a double on a CPU, float32 elsewhere.
-        self.lr = torch.tensor(
-            lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device
-        )
-        self.rule, self.clips = RULES[rule](), clips
-        self.moments: dict[int, dict[str, Tensor]] = {}
+        kind = torch.float64 if device.type == "cpu" else torch.float32
+        self.lr = torch.tensor(lr, dtype=kind, device=device)
+        self.clips = clips
+        self.moments: dict[int, Moments] = {}
+        self._move, self._names = RULES[rule]
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the next steps."""
@@ -134,13 +104,12 @@ class Optimiser:
         """Return every parameter, in the order of the groups."""
         return [parameter for parameters, *_ in self.groups for parameter in parameters]
 
-    def restore(self, moments: dict[int, dict[str, Tensor]]) -> None:
+    def restore(self, moments: dict[int, Moments]) -> None:
         """Continue from the moments of an interrupted training, on any device."""
-        own = self.parameters
-        self.moments = {
-            i: {name: t.to(own[i].device) for name, t in entry.items()}
-            for i, entry in moments.items()
-        }
+        parameters = self.parameters
+        for index, entry in moments.items():
+            device = parameters[index].device
+            self.moments[index] = {name: tensor.to(device) for name, tensor in entry.items()}
 
     def zero_grad(self) -> None:
         """Drop every gradient."""
@@ -150,25 +119,31 @@ class Optimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        clipped: set[int] = (
-            set()
-        )  # gradients that two parameters share, as in Kolen-Pollack, are scaled once
-        for parameters, norm in self.clips:
-            own = {
-                id(p.grad): p
-                for p in parameters
-                if p.grad is not None and id(p.grad) not in clipped
-            }
-            nn.utils.clip_grad_norm_(own.values(), norm)
-            clipped |= own.keys()
+        self._clip()
         first = 0
         for parameters, decay, rate in self.groups:
-            learning = [(first + i, p) for i, p in enumerate(parameters) if p.grad is not None]
+            learning, moments = [], []
+            for index, parameter in enumerate(parameters, first):
+                if parameter.grad is not None:
+                    learning.append(parameter)
+                    moments.append(self._moments_of(index, parameter))
             first += len(parameters)
-            for index, parameter in learning:
-                if index not in self.moments:
-                    self.moments[index] = self.rule.start(parameter)
             if learning:
-                moments = [self.moments[index] for index, _ in learning]
                 lr = self.lr if rate == 1 else self.lr * rate
-                self.rule.move([parameter for _, parameter in learning], moments, lr, decay)
+                self._move(learning, moments, lr, decay)
+
+    def _clip(self) -> None:
+        clipped: set[int] = set()  # gradients that two parameters share are scaled once
+        for parameters, norm in self.clips:
+            gradients = {id(p.grad): p for p in parameters if p.grad is not None}
+            own = {key: p for key, p in gradients.items() if key not in clipped}
+            nn.utils.clip_grad_norm_(own.values(), norm)
+            clipped |= own.keys()
+
+    def _moments_of(self, index: int, parameter: Tensor) -> Moments:
+        """Return the moments of a parameter; all zero before its first step."""
+        if index not in self.moments:
+            self.moments[index] = {name: torch.zeros_like(parameter) for name in self._names}
+            if "step" in self._names:
+                self.moments[index]["step"] = torch.zeros((), device=parameter.device)
+        return self.moments[index]

@@ -19,6 +19,7 @@ TRAJECTORY_COLUMNS = (
 )  # fmt: skip
 MAY_BE_ABSENT = ("growth", *at_both_sides("cosine"))
 OF_TRAINING = ("train_loss", "train_accuracy")  # absent at epoch 0
+HINT = "Delete it and run the training again."
 Row = dict[str, float | int | None]
 
 
@@ -37,27 +38,25 @@ def read_trajectory(path: str | Path) -> list[Row]:
     Raises:
         AuditError: a column is missing, a value is not a number, or rows are missing.
     """
-    cause: Exception | None = None
+    rows, cause = [], None
     try:
         with open(path, encoding="utf-8", newline="") as stream:
-            rows = [
-                {name: _value(name, row) for name in TRAJECTORY_COLUMNS}
-                for row in csv.DictReader(stream)
-            ]
+            for fields in csv.DictReader(stream):
+                rows.append({name: _value(name, fields) for name in TRAJECTORY_COLUMNS})
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         rows, cause = [], error
     if not rows:
         columns = ", ".join(TRAJECTORY_COLUMNS)
-        raise AuditError(
-            f"{path}: expected a trajectory with the columns {columns}, and rows."
-        ) from cause
+        expected = f"expected a trajectory with the columns {columns}, and rows"
+        raise AuditError(f"{path}: {expected}.") from cause
     return rows
 
 
-def _value(name: str, row: Mapping[str, str]) -> int | float | None:
+def _value(name: str, fields: Mapping[str, str]) -> int | float | None:
     """Return the number in a field; None where the field may be empty and is."""
-    text = row[name]
-    if text == "" and (name in MAY_BE_ABSENT or (name in OF_TRAINING and row["epoch"] == "0")):
+    text = fields[name]
+    untrained = name in OF_TRAINING and fields["epoch"] == "0"
+    if text == "" and (untrained or name in MAY_BE_ABSENT):
         return None
     return int(text) if name in ("epoch", "layer") else float(text)
 
@@ -86,29 +85,20 @@ def check_history(
     """
     found = [(row["epoch"], row["layer"]) for row in history]
     depth = 0 if spec.shallow else dict(spec.architecture_options).get("depth")
-    states = range((max((layer for _, layer in found), default=0) if depth is None else depth) + 1)
-    early = (
-        max((epoch for epoch, _ in found), default=0) if spec.monitor and accuracy is None else None
-    )
-    last_epoch = stopped_after or early or spec.last_epoch
-    expected = [
-        (epoch, layer) for epoch in range(min(1, last_epoch), last_epoch + 1) for layer in states
-    ]
+    if depth is None:
+        depth = max((layer for _, layer in found), default=0)
+    last_epoch = stopped_after or spec.last_epoch
+    if spec.monitor and accuracy is None and not stopped_after:  # it may have ended anywhere
+        last_epoch = max((epoch for epoch, _ in found), default=0) or spec.last_epoch
+    epochs, states = range(min(1, last_epoch), last_epoch + 1), range(depth + 1)
+    expected = [(epoch, state) for epoch in epochs for state in states]
     if found != expected:
-        missing = [
-            f"epoch {epoch} state {layer}"
-            for epoch, layer in expected
-            if (epoch, layer) not in set(found)
-        ]
-        problem = (
-            f"no rows of {listed(missing, 3)}"
-            if missing
-            else "rows repeated, out of order or of another run"
-        )
-        raise AuditError(
-            f"{where}: found {problem}; expected {len(states)} states for each of {len(expected) // len(states)}"
-            " epochs. Delete it and run the training again."
-        )
+        missing = [f"epoch {e} state {s}" for e, s in expected if (e, s) not in set(found)]
+        problem = "rows repeated, out of order or of another run"
+        if missing:
+            problem = f"no rows of {listed(missing, 3)}"
+        size = f"{len(states)} states for each of {len(epochs)} epochs"
+        raise AuditError(f"{where}: found {problem}; expected {size}. {HINT}")
     last = history[-1]["test_accuracy"]
     if accuracy is not None and accuracy != last:
         raise AuditError(
