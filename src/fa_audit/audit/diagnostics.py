@@ -43,9 +43,7 @@ from fa_audit.protocol.intervals import FEWEST, Interval
 Batch = tuple[Tensor, Tensor]
 IGNORED = -100  # the label that torch's losses ignore
 ABSENT = Measured(None, 0, 0, "not measured")
-Estimates = dict[
-    int, float
-]  # median ||g_l|| at the states where the backward pass does not give it
+Estimates = dict[int, float]  # median ||g_l|| where the backward pass does not give it
 MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
 
 
@@ -183,59 +181,68 @@ def measure(
         stability_batches: those over which the stability is taken, in place of `batches`. Batches
             of less than half the largest one's size are left out.
     """
-    depth = network.depth
-    middle = (
-        min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
-    )
+    depth, middle = network.depth, layer_for_stability
+    if middle is None:
+        middle = min(depth, max(1, (depth + 1) // 2))
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        found = _compared(network, *sample, loss_fn, len(truth.states))
-        counted = counting(truth, sample[1], loss_fn)
-        truth = part_of(truth, counted)
-        if not isinstance(found.double, str):
-            found = found._replace(double=part_of(found.double, counted))
-        samples = len(truth.logits)
-        layers, finite = tuple(_layers(truth, found)), truth.finite
-        growth_interval, gradient_interval = _intervals(truth, layers, found.estimates)
-        loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
-        means, least = [], least_size(over)
-        for batch in tqdm(over, "batch", leave=False, disable=None):
-            if batch is not sample:
-                # One batch at a time is kept: states can be large.
-                truth = reference(network, batch[0], batch[1], loss_fn)
-            finite = finite and truth.finite
-            if len(batch[1]) >= least:
-                means.append(mean_gradient(truth, middle))
-    if len(widths := {len(mean) for mean in means}) > 1:
-        raise AuditError(
-            f"eval_batches: the vectors that are read of h_{middle} have {listed(map(str, sorted(widths)))} entries;"
-            " expected as many in every batch: inputs of one shape, or a reading of one token or of a mean."
-        )
-    if middle in found.missing:
-        stability, around = Measured(None, len(means), 0, found.missing[middle]), None
-    else:
-        stability, around = (
-            mean_pairwise_cosine(means),
-            jackknife_interval(pairwise_cosines(means).cpu().numpy()),
-        )
+        twin = _measure_double(network, *sample, loss_fn, len(truth.states))
+        truth = part_of(truth, counting(truth, sample[1], loss_fn))
+        means, finite = _mean_gradients(network, over, middle, loss_fn, {id(sample): truth})
+    layers = _layers(truth, twin)
+    growth_interval, gradient_interval = _intervals(truth, layers, twin.estimates)
+    stability, around = Measured(None, len(means), 0, twin.missing.get(middle, "")), None
+    if middle not in twin.missing:
+        stability = mean_pairwise_cosine(means)
+        around = jackknife_interval(pairwise_cosines(means).cpu().numpy())
+    samples = len(truth.logits)
     return Diagnostics(
         layers=layers,
         stability=stability,
         stability_layer=middle,
         samples=samples,
         batches=len(means),
-        finite=finite,
+        finite=finite and truth.finite,
         growth_interval=growth_interval,
         gradient_interval=gradient_interval,
         stability_interval=around,
         stability_samples=max((len(labels) for _, labels in over), default=None),
-        missing=found.missing,
-        unchecked=found.unchecked,
-        loss=loss,
-        at_logits=at_logits,
+        missing=twin.missing,
+        unchecked=twin.unchecked,
+        loss=truth.loss,
+        at_logits=samples * median_norm(truth.at_logits.flatten(1)),
     )
+
+
+def _mean_gradients(
+    network: Network,
+    batches: list[Batch],
+    layer: int,
+    loss_fn: LossFunction,
+    known: Mapping[int, Reference],
+) -> tuple[list[Tensor], bool]:
+    """Return the mean gradients ``(d,)`` at ``h_layer`` of the batches that count in (c), and
+    whether all of their states, gradients and logits are finite.
+
+    Args:
+        known: references that were computed before, by the identity of their batch.
+    """
+    means, finite, least = [], True, least_size(batches)
+    for batch in tqdm(batches, "batch", leave=False, disable=None):
+        # One batch at a time is kept: states can be large.
+        truth = known.get(id(batch)) or reference(network, batch[0], batch[1], loss_fn)
+        finite = finite and truth.finite
+        if len(batch[1]) >= least:
+            means.append(mean_gradient(truth, layer))
+    widths = sorted({len(mean) for mean in means})
+    if len(widths) > 1:
+        raise AuditError(
+            f"eval_batches: the vectors that are read of h_{layer} have {listed(map(str, widths))} entries;"
+            " expected as many in every batch: inputs of one shape, or a reading of one token or of a mean."
+        )
+    return means, finite
 
 
 def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
@@ -244,20 +251,21 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
     The others have the label that the loss ignores, by default that of torch's losses, and a
     gradient of zero.
     """
-    ignored = (
-        (labels == getattr(loss_fn, "ignore_index", IGNORED)).reshape(len(labels), -1).all(dim=1)
-    )
-    counted = ~(ignored & (truth.at_logits.flatten(1) == 0).all(dim=1))
+    ignored = labels == getattr(loss_fn, "ignore_index", IGNORED)
+    silent = (truth.at_logits.flatten(1) == 0).all(dim=1)
+    counted = ~(ignored.reshape(len(labels), -1).all(dim=1) & silent)
     return counted if counted.any() else torch.ones_like(counted)
 
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
     """Return the rows of some samples of a reference."""
-    states, gradients = (
-        tuple(rows[samples] for rows in part) for part in (truth.states, truth.gradients)
+    return replace(
+        truth,
+        states=tuple(h[samples] for h in truth.states),
+        gradients=tuple(g[samples] for g in truth.gradients),
+        logits=truth.logits[samples],
+        at_logits=truth.at_logits[samples],
     )
-    logits, at_logits = truth.logits[samples], truth.at_logits[samples]
-    return replace(truth, states=states, gradients=gradients, logits=logits, at_logits=at_logits)
 
 
 def least_size(batches: list[Batch]) -> float:
@@ -280,43 +288,49 @@ def _intervals(
 
     A network without blocks has no growth, an estimated norm no interval.
     """
-    rows = (
-        torch.stack([sample_norms(part) for part in (*truth.states, truth.gradients[-1])])
-        .cpu()
-        .numpy()
-    )
+    norms = [sample_norms(part) for part in (*truth.states, truth.gradients[-1])]
+    rows = torch.stack(norms).cpu().numpy()
     if rows.shape[1] < FEWEST:
         return None, None
-    draws = bootstrap_medians(rows)
-    of_gradient = (
-        None
-        if len(layers) - 1 in estimates
-        else percentile_interval(draws[:, -1], layers[-1].grad_norm)
-    )
-    if len(layers) == 1:
-        return None, of_gradient
-    value = max(layer.growth for layer in layers if layer.growth is not None)
-    return percentile_interval(largest_growth(draws[:, :-1]), value), of_gradient
+    draws, last = bootstrap_medians(rows), layers[-1]
+    of_growth = of_gradient = None
+    if last.layer not in estimates:
+        of_gradient = percentile_interval(draws[:, -1], last.grad_norm)
+    growths = [layer.growth for layer in layers if layer.growth is not None]
+    if growths:
+        of_growth = percentile_interval(largest_growth(draws[:, :-1]), max(growths))
+    return of_growth, of_gradient
 
 
-def _layers(truth: Reference, found: _Compared) -> list[Layer]:
+def _layers(truth: Reference, twin: _Double) -> tuple[Layer, ...]:
     """Build one entry per state."""
-    double, estimates = found.double, found.estimates
     norms = [median_norm(h) for h in truth.states]
-    gradients = [estimates.get(layer, median_norm(g)) for layer, g in enumerate(truth.gradients)]
     growths, samples = [*growth(norms), None], len(truth.logits)
-    entries = []
-    for layer, (norm, gradient) in enumerate(zip(norms, gradients)):
-        numbers = (norm, gradient, samples * gradient, growths[layer], samples * norm * gradient)
-        if isinstance(double, str):
-            agreement = moved = (Measured(None, samples, 0, double),) * 2
-        else:
-            agreement = float32_agreement(truth.gradients[layer], double.gradients[layer])
-            moved = distance_from(double.states[0], double.states[layer])
-        if layer in found.missing:
-            agreement = (Measured(None, samples, 0, found.missing[layer]),) * 2
-        entries.append(Layer(layer, *numbers, *agreement, truth.positions[layer], *moved))
-    return entries
+    layers = []
+    for layer, (norm, g) in enumerate(zip(norms, truth.gradients)):
+        agreement = moved = (Measured(None, samples, 0, twin.problem),) * 2
+        if twin.truth:
+            agreement = float32_agreement(g, twin.truth.gradients[layer])
+            moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
+        if layer in twin.missing:
+            agreement = (Measured(None, samples, 0, twin.missing[layer]),) * 2
+        gradient = twin.estimates.get(layer, median_norm(g))
+        layers.append(
+            Layer(
+                layer=layer,
+                hidden_norm=norm,
+                grad_norm=gradient,
+                grad_norm_per_sample=samples * gradient,
+                growth=growths[layer],
+                scale_free=samples * norm * gradient,
+                float32_error=agreement[0],
+                float32_cosine=agreement[1],
+                positions=truth.positions[layer],
+                displacement=moved[0],
+                cosine_to_embedding=moved[1],
+            )
+        )
+    return tuple(layers)
 
 
 def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
@@ -328,9 +342,8 @@ def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
     (1.0, 1.0)
     """
     if start.shape != h.shape:
-        return (
-            Measured(None, len(h), 0, "the state has another width than the embedding's output"),
-        ) * 2
+        reason = "the state has another width than the embedding's output"
+        return (Measured(None, len(h), 0, reason),) * 2
     (unit_h, valid_h), (unit_start, valid_start) = unit(h), unit(start)
     cosines = (unit_h * unit_start).sum(dim=-1)
     reason = "no sample where both states are finite and non-zero"
@@ -351,57 +364,58 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     error = median_of(sample_norms(single.double() - double) / sample_norms(double), valid, reason)
     if error.value is None:
         return error, error
-    return error, replace(
-        error, value=(unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item()
-    )
+    cosines = (unit_single * unit_double)[valid].sum(dim=-1)
+    return error, replace(error, value=cosines.quantile(0.01).item())
 
 
-class _Compared(NamedTuple):
-    """The float64 recomputation, or why there is none; the others as in `Diagnostics`."""
+class _Double(NamedTuple):
+    """The float64 recomputation of the samples that count, or why there is none; the others as in
+    `Diagnostics`.
+    """
 
-    double: Reference | str
+    truth: Reference | None
+    problem: str
     missing: dict[int, str]
     estimates: Estimates
     unchecked: str = ""
 
 
-def _compared(
+def _measure_double(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int
-) -> _Compared:
+) -> _Double:
     """Run a network in float64 and, if something in it is custom, compare its backward with its
     forward pass.
     """
     custom, truth = _custom(network, x, labels, loss_fn), None
-    sorts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    untrue: list[int] = []
+    rough: list[int] = []
+    small: list[int] = []
+    norms: Estimates = {}
     try:
         with in_double(network, x, labels, loss_fn) as (twin, x, labels, loss_fn), untouched(twin):
-            truth = reference(twin, x, labels, loss_fn)
+            whole = reference(twin, x, labels, loss_fn)
+            counted = counting(whole, labels, loss_fn)
+            truth, own = part_of(whole, counted), labels[counted]
             if custom:
-                sorts = check_backward(twin, x, labels, loss_fn, truth)
-            untrue, rough, small = sorts
-            kept = counting(truth, labels, loss_fn)
-            part, own = part_of(truth, kept), labels[kept]
-            share = (
-                1.0 if kept.all() else truth.loss / float(scalar_loss(loss_fn, part.logits, own))
-            )  # of a mean
-            along = {
-                state: norms_along_directions(twin, x[kept], own, loss_fn, part, state)
-                for state in untrue
-            }
-            norms = {state: share * norm for state, norm in along.items()}
-    except (
-        Exception
-    ) as error:  # external code may raise anything; the audit goes on without this evidence
-        reason = (
-            first_line(error) if truth else f"float64 recomputation failed: {first_line(error)}"
-        )
+                untrue, rough, small = check_backward(twin, x, labels, loss_fn, whole)
+            share = 1.0  # of the samples that count in a mean
+            if not counted.all():
+                share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own))
+            for state in untrue:
+                norm = norms_along_directions(twin, x[counted], own, loss_fn, truth, state)
+                norms[state] = share * norm
+    except Exception as error:  # external code may raise anything; the audit goes on without this
+        problem = first_line(error)
+        if truth is None:
+            problem = f"float64 recomputation failed: {problem}"
         missing = dict.fromkeys(range(states) if custom else (), UNVERIFIED)
-        unchecked = f"{custom}, and {reason}" if custom else ""
-        return _Compared(truth or reason, missing, dict.fromkeys(missing, math.nan), unchecked)
-    open_ = sorted(rough + small)
-    missing = dict.fromkeys(untrue, UNTRUE) | dict.fromkeys(open_, UNRESOLVED)
-    unchecked = f"{custom}, and {UNRESOLVED} at state {', '.join(map(str, open_))}" if open_ else ""
-    return _Compared(truth, missing, norms | dict.fromkeys(rough, math.nan), unchecked)
+        unchecked = f"{custom}, and {problem}" if custom else ""
+        return _Double(truth, problem, missing, dict.fromkeys(missing, math.nan), unchecked)
+    unresolved = sorted(rough + small)
+    missing = dict.fromkeys(untrue, UNTRUE) | dict.fromkeys(unresolved, UNRESOLVED)
+    places = ", ".join(map(str, unresolved))
+    unchecked = f"{custom}, and {UNRESOLVED} at state {places}" if unresolved else ""
+    return _Double(truth, "", missing, norms | dict.fromkeys(rough, math.nan), unchecked)
 
 
 def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:

@@ -222,7 +222,7 @@ def check_shapes(
         raise AuditError(
             f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
             f" {len(network.blocks)} for the blocks and 1 for the embedding, each ({rows}, d) with d of {widths},"
-            " finite and of the network's type. Correct `credits`; fa_audit.testing.check_method finds what else is wrong."
+            " finite and of the network's type. Correct `credits`; fa_audit.testing.check_method finds more."
         )
 
 
