@@ -66,11 +66,9 @@ lint: bootstrap ## check the style of the code and of the workflow, and the type
 	$(IN_VENV) .venv/bin/snakefmt --check Snakefile rules
 	$(IN_VENV) .venv/bin/snakemake --lint
 
-bench: bootstrap ## measure the speed of training, of every method's step and of a large grid's plan
-	$(IN_VENV) .venv/bin/python benchmarks/throughput.py
+bench: bootstrap ## measure every method's step against backpropagation's
 	$(IN_VENV) .venv/bin/python benchmarks/methods.py
 	$(IN_VENV) .venv/bin/python tools/documents.py methods_table
-	$(IN_VENV) .venv/bin/python benchmarks/planning.py
 
 docs: bootstrap ## build the documentation as a site that needs no network, site/index.html
 	@$(IN_VENV) NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict && echo 'fa-audit: site/index.html'

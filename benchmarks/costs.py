@@ -44,7 +44,7 @@ from fa_audit.core.registry import call
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.costs import DECIDING, cost_key
+from fa_audit.experiments.costs import CONTEXT_MB, DECIDING, cost_key
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks.trace import accuracy_of, untouched
@@ -162,6 +162,8 @@ def measured(spec: RunSpec, device: str) -> dict[str, Any]:
             audit_seconds(learner, data, device, SHARE if step > LONG else 1), 2
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
+    if device != "cpu":
+        found["gpu_memory_mb"] = torch.cuda.max_memory_reserved(device) // 2**20 + CONTEXT_MB
     bp = build(
         replace(spec, method="bp", frozen_blocks=0, shallow=False), data.image_shape, data.classes
     ).to(device)
@@ -184,6 +186,7 @@ def dataset_of(spec: RunSpec) -> Dataset:
 def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int) -> Dataset:
     """Make a data set of random images: their content does not change the time."""
     arrays: dict[str, Any] = {}
+    torch.manual_seed(0)
     for part, count in (("train", train_size), ("test", test_size)):
         arrays[f"{part}_images"] = torch.randint(256, (count, *shape), dtype=torch.uint8)
         arrays[f"{part}_labels"] = torch.randint(classes, (count,))

@@ -1,8 +1,7 @@
 rule train_network:
-    """Train one network; go on from the state that an interrupted training kept, or that of an earlier epoch."""
+    """Train one network; go on from the state that an interrupted training kept."""
     input:
         data=data_of,
-        previous=previous_network,
     output:
         checkpoint="results/checkpoints/{setting}/{run}/seed{seed}.safetensors",
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",

@@ -188,8 +188,6 @@ MUTATIONS: dict[str, Mutation] = {
          "a resumed training has the optimiser's moments", "checkpoint"),
         ("resume-stranger", "training/resume.py", 'if about["fingerprint"] != self.origin:', "if False:",
          "another run's resume file is not used", "checkpoint"),
-        ("snapshot-state", "training/resume.py", "if progress is None and self.previous", "if False",
-         "a training goes on from its snapshot", "checkpoint"),
         ("snapshot-baseline", "experiments/spec.py", "frozen=-1, shallow", "snapshot=None, frozen=-1, shallow",
          "a snapshot is compared with baselines after the same epoch", "grid"),
         ("checkpoint-altered", "training/checkpoint.py", 'undamaged = about.pop("sha256") == _checksum(tensors, about)',

@@ -2,9 +2,7 @@
 backpropagation's.
 """
 
-import importlib
 import json
-import math
 import re
 from dataclasses import replace
 
@@ -13,7 +11,6 @@ from projects import ROOT, TINY, copy_sources, python, write_config
 
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import DECIDING, own_benchmarks, read_costs
-from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.info import INFO
@@ -69,12 +66,6 @@ def test_hours_are_those_of_the_nearest_row_and_say_whether_it_is_the_run_s_own(
     change, hours, measured = HOURS[case]
     spec = replace(SPEC, **change)
     assert costs.training_hours(spec, "cpu") == (pytest.approx(hours), measured)
-    snapshot, rest = (
-        costs.training_hours(replace(spec, snapshot=1), "cpu"),
-        costs.training_hours(spec, "cpu", after=1),
-    )
-    started = costs.training_hours(replace(spec, snapshot=0), "cpu").value  # both start a process
-    assert snapshot.value + rest.value == pytest.approx(hours + started)
 
 
 def test_what_was_never_measured_has_no_hours(costs, tmp_path):
@@ -154,38 +145,3 @@ def test_every_network_of_the_configurations_has_a_stored_benchmark(path):
     hours = {json.dumps(row(spec)): costs.training_hours(spec, "cpu") for spec in specs}
     missing = [spec for spec, found in hours.items() if not (found and found.measured)]
     assert not missing, f"python benchmarks/costs.py --configfile {path} measures {missing}"
-
-
-def test_hours_on_a_gpu_are_estimated_from_floating_point_operations_and_launches(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    estimate = importlib.import_module("gpu_estimate")
-    options = {
-        "architecture": {"name": "resmlp", "width": 512, "depth": 2},
-        "runs": ["bp"],
-        "seeds": [1],
-    }
-    grid = read_grid(
-        {
-            "settings": {
-                "wide": TINY
-                | options
-                | {"epochs": 9, "snapshots": [4]}
-                | {"baselines": ["bp+frozen"]}
-            }
-        }
-    )
-    seconds = []
-    for launch in (0.0, 1.0):
-        monkeypatch.setattr(estimate, "LAUNCH", launch)
-        estimate.step_seconds.cache_clear()
-        keys = (RunKey("wide", run, 1) for run in ("bp+epoch4", "bp"))
-        seconds.append([estimate.training_seconds(grid, key) for key in keys])
-    spec = grid.spec(RunKey("wide", "bp", 1))
-    steps, batch = math.ceil(1437 / spec.batch_size), spec.batch_size
-    forward = (
-        2 * batch * (64 * 512 + 2 * 2 * 512**2 + 512 * 10)
-    )  # backward: twice, but for the gradient of the images
-    step = (3 * forward - 2 * batch * 64 * 512) / estimate.RATE
-    assert seconds[0] == pytest.approx([4 * steps * step, 5 * steps * step])
-    operations = (seconds[1][0] - seconds[0][0]) / (4 * steps)
-    assert 50 < operations < 200 and operations == pytest.approx(round(operations))

@@ -1,9 +1,7 @@
 """GPUs: one job on each, limited before any work begins, and recorded in the provenance."""
 
-import importlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +17,6 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 from fa_audit.experiments.costs import DECIDING, read_costs
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.methods import METHODS
 from fa_audit.training.run_files import training_origin
 
 # A torch with GPUs that need no driver: NVIDIA's names of those that CARDS lists.
@@ -285,63 +282,3 @@ def test_models_may_use_torch_s_older_switches_of_cudnn(tmp_path):
     with torch.backends.cudnn.flags(enabled=False):
         assert not torch.backends.cudnn.enabled
     assert not torch.backends.cudnn.allow_tf32
-
-
-CONTROL = """#!/bin/sh
-{ echo "$CUDA_MPS_PIPE_DIRECTORY $*"; [ "$1" ] || cat; } >> "$(dirname "$0")/said"
-"""
-
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    with importlib.import_module("throughput").engine_numerics():
-        yield importlib.import_module("gpu")
-
-
-@pytest.mark.matrix
-def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_every_method(
-    benchmark, tmp_path, capsys
-):
-    benchmark.main(["--device", "cpu", "--tiny", "--write", str(tmp_path / "costs.json")])
-    said, rows = capsys.readouterr().out, json.loads((tmp_path / "costs.json").read_text())["cpu"]
-    assert re.findall(r"^bar (.+?)[:,].* (met|missed)$", said, flags=re.MULTILINE) == [
-        ("the same bits in two processes", "met"),
-        ("the same bits beside 1 others", "met"),
-        ("dfa on resmlp audited on both devices", "met"),
-        ("credit_bridge on resmlp audited on both devices", "met"),
-        ("the grid <= 10 h", "met"),
-        ("the grid <= 3 h", "met"),
-        ("at most 10 minutes", "met"),
-    ]
-    assert {row["method"] for row in rows if row.get("seconds_per_audit", 0) > 0} == set(METHODS)
-    assert "need a GPU" in said and "2 runs without MPS: " in said
-    runs, audits = (
-        2 * len(METHODS) + 1,
-        len(METHODS),
-    )  # every method and its frozen baseline, and bp+shallow
-    assert f"{runs} of {runs} trainings, {audits} of {audits} audits" in said
-
-
-def test_the_benchmark_of_a_gpu_skips_what_there_is_no_time_for(benchmark, capsys):
-    benchmark.main(["--device", "cpu", "--tiny", "--minutes", "0"])
-    assert capsys.readouterr().out.count("skipped: time is up") == len(benchmark.PARTS)
-
-
-def test_the_benchmark_of_a_gpu_starts_and_stops_an_mps_of_its_own(
-    benchmark, tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "nvidia-cuda-mps-control").write_text(CONTROL)
-    (tmp_path / "nvidia-cuda-mps-control").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/theirs")
-    with benchmark.pipe(False):
-        assert not os.listdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
-    with benchmark.pipe(True):
-        own = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
-    said = (tmp_path / "said").read_text().split("\n")
-    assert said == [f"{own} -d", f"{own} ", "get_server_list", f"{own} ", "quit", ""]
-    assert (
-        os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/theirs"
-        and "no process came to MPS" in capsys.readouterr().out
-    )

@@ -171,7 +171,7 @@ def test_a_ladder_has_one_rung_per_number_of_trainable_top_blocks():
     ]
 
 
-def test_snapshots_are_runs_after_earlier_epochs_and_each_training_goes_on_from_the_one_before():
+def test_snapshots_are_runs_after_earlier_epochs():
     sweep = {
         "sweep": {"methods": ["fa"], "penalties": [0.1]},
         "ladder": ["ep"],
@@ -185,7 +185,6 @@ def test_snapshots_are_runs_after_earlier_epochs_and_each_training_goes_on_from_
         assert [grid.spec(key) for key in parts] == [
             replace(grid.spec(whole), snapshot=epoch) for epoch in range(3)
         ]
-        assert [grid.previous_runs.get(key) for key in (*parts, whole)] == [None, None, *parts[1:]]
     setting = grid.setting("a")
     baselines = {
         "own": "dfa+frozen+epoch2",

@@ -133,20 +133,6 @@ def test_a_run_that_settings_share_is_trained_once(everything):
     assert (everything / one).read_bytes() == (everything / other).read_bytes()
 
 
-def test_a_run_goes_on_from_its_snapshot_and_no_epoch_is_trained_twice(everything):
-    short, whole = (RunKey("snapshots", run, 2) for run in ("bp+epoch1", "bp"))
-    histories = [
-        (everything / key.path("trajectories", "csv")).read_text() for key in (short, whole)
-    ]
-    assert (
-        histories[1].startswith(histories[0])
-        and histories[1].count("\n") == 7 == 2 * histories[0].count("\n") - 1
-    )
-    log = (everything / f"results/logs/train_network/{whole}.log").read_text()
-    assert "resuming after epoch 1 of 2" in log and "epoch 1/2" not in log
-    assert not list(everything.glob("results/resume/**/*.safetensors"))
-
-
 def test_the_files_say_what_they_were_made_from(everything):
     origins = sorted(everything.glob(f"results/**/*{ORIGIN}"))
     made = [

@@ -13,7 +13,7 @@ from fa_audit.core.files import digest_of
 from fa_audit.core.stages import code_digest
 from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.experiments.origins import OF_A_NETWORK, Origins, data_code, previous_run, run_code
+from fa_audit.experiments.origins import OF_A_NETWORK, Origins, data_code, run_code
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
 from snakemake.logging import logger
@@ -132,12 +132,6 @@ def name_missing_options():
 def data_of(wildcards):
     name_missing_options()
     return data_file(spec_of(wildcards).dataset)
-
-
-def previous_network(wildcards):
-    """Return the network of the snapshot that a run's training goes on from."""
-    previous = previous_run(GRID, key_of(wildcards))
-    return run_files("checkpoints", "safetensors", [previous] if previous else [])
 
 
 @readable

@@ -47,7 +47,7 @@ def group_of(wildcards):
     a baseline's training is in a group of its own, and what is copied from another setting in none.
     """
     key = key_of(wildcards)
-    if not on_cluster() or {key, previous_run(GRID, key)} & GRID.duplicate_runs.keys():
+    if not on_cluster() or key in GRID.duplicate_runs:
         return None
     return "run"
 

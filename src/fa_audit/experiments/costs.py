@@ -71,24 +71,20 @@ class Costs:
         """Return what was used for the measurements on a device; nothing where there are none."""
         return sorted({row["machine"] for row in self.rows[device].values()})
 
-    def training_hours(self, spec: RunSpec, device: str, after: int = 0) -> Hours | None:
+    def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
         """Return a training's hours, None where neither it nor backpropagation on its network was
         measured.
 
         A missing row is replaced by that of the method without frozen blocks, then by
         backpropagation's times the method's declared `relative_time`. Penalties and random targets
         cost next to nothing.
-
-        Args:
-            after: the epoch from which it goes on, where another training has done the earlier
-                ones.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
-        if spec.last_epoch == after:
+        if spec.last_epoch == 0:
             return Hours(row.get("start_seconds", 0) / 3600, True)  # untrained
         if not row:
             return None
-        seconds = row["seconds_per_epoch"] * (spec.last_epoch - after) * unmeasured.relative_time
+        seconds = row["seconds_per_epoch"] * spec.last_epoch * unmeasured.relative_time
         return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:

@@ -4,11 +4,9 @@ planning stays fast.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from fa_audit.core.errors import unknown
@@ -151,19 +149,3 @@ class Grid:
             if original != key:
                 found[key] = original
         return found
-
-    @cached_property
-    def previous_runs(self) -> Mapping[RunKey, RunKey]:
-        """Return the runs whose training goes on from one of an earlier epoch in their setting,
-        each with that one.
-
-        They are later snapshots and whole runs: no epoch is trained a second time.
-        """
-        parts: dict[RunKey, list[RunKey]] = defaultdict(list)
-        for key in self.all_run_keys():
-            if key not in self.duplicate_runs and parse_run(key.run).snapshot != 0:
-                parts[key._replace(run=str(parse_run(key.run).whole))].append(key)
-        in_order = (
-            sorted(keys, key=lambda key: parse_run(key.run).until) for keys in parts.values()
-        )
-        return {later: earlier for keys in in_order for earlier, later in pairwise(keys)}

@@ -111,11 +111,10 @@ class Finished:
 
     def network(self, key: RunKey) -> bool:
         """Return whether a trained network is there and not stale, and likewise what it is copied
-        or goes on from.
+        from.
         """
         if key not in self._known:
-            grid = self.origins.grid
-            source = grid.duplicate_runs.get(key) or previous_run(grid, key)
+            source = self.origins.grid.duplicate_runs.get(key)
             self._known[key] = (source is None or self.network(source)) and self._own_network(key)
         return bool(self._known[key])
 
@@ -131,10 +130,6 @@ class Finished:
         if not all(os.path.exists(key.path(*kind)) for kind in OF_A_NETWORK):
             return False
         facts = facts_of(key.path("checkpoints", "json"))
-        if (run := facts.get("previous")) and not os.path.exists(
-            key._replace(run=run).path(*OF_A_NETWORK[0])
-        ):
-            return False
         bits, _, origin = str(facts.get("fingerprint")).partition(RECORD)
         same = not origin or (
             origin == self.origins.network(key) and self._data(key) in ("", *bits.split())
@@ -155,22 +150,6 @@ class Finished:
         if path not in self._known:
             self._known[path] = contents_digest([path]) if os.path.exists(path) else ""
         return str(self._known[path])
-
-
-def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
-    """Return the snapshot that a training goes on from, if any; for a finished training, the one
-    that it went on from.
-
-    Thus neither a snapshot that is asked for later nor one that is no longer asked for makes a
-    finished run stale.
-    """
-    asked, facts = grid.previous_runs.get(key), facts_of(key.path("checkpoints", "json"))
-    found = key._replace(run=run) if (run := facts.get("previous")) else None
-    if (
-        found == asked or facts.get("spec") != grid.spec(key).to_dict()
-    ):  # the same, or it is to be trained anew
-        return asked
-    return found if found is None or os.path.exists(found.path(*OF_A_NETWORK[0])) else asked
 
 
 def facts_of(path: str) -> dict[str, Any]:

@@ -156,18 +156,9 @@ def work_of(
     to_audit = [key for key in audited if not finished.audit(key)]
     hours = []
     for device in DEVICES:
-        trainings = [
-            costs.training_hours(grid.spec(key), device, epochs_before(grid, key))
-            for key in to_train
-        ]
+        trainings = [costs.training_hours(grid.spec(key), device) for key in to_train]
         hours.append([*trainings, *(costs.audit_hours(grid.spec(key), device) for key in to_audit)])
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
-
-
-def epochs_before(grid: Grid, key: RunKey) -> int:
-    """Return the number of epochs that another training, from which this one goes on, has done."""
-    previous = grid.previous_runs.get(key)
-    return grid.spec(previous).last_epoch if previous else 0
 
 
 def _text(cell: int | list[Hours | None]) -> str:

@@ -68,7 +68,7 @@ def train(
 ) -> Trained:
     """Train the network of `spec` on `dataset`; the same bits every time on one machine.
 
-    A snapshot has the bits of the whole run after that epoch, and the whole run may go on from it.
+    A snapshot has the bits of the whole run after that epoch.
 
     Args:
         resume: where to keep the state and to go on from; nothing is kept without it.

@@ -35,16 +35,11 @@ class Resume:
             not used.
         every: seconds between two states that are kept, the last one aside: writing one can take
             longer than an epoch.
-        previous: the file of a snapshot, from which the training goes on while it has none of its
-            own.
-        keep: whether the run is itself a snapshot, from which another training may go on.
     """
 
     path: Path
     origin: str
     every: float = 10.0
-    previous: Resume | None = None
-    keep: bool = False
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
@@ -61,15 +56,6 @@ class Resume:
 
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None without a usable file."""
-        progress = self._load(learner, optimiser)
-        return (
-            self.previous.load(learner, optimiser)
-            if progress is None and self.previous
-            else progress
-        )
-
-    def _load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
-        """Restore the state of this file alone."""
         if not self.path.exists():
             return None
         try:
@@ -92,6 +78,5 @@ class Resume:
         return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:
-        """Remove the files that are no longer needed once the run's results are safe."""
-        for file in (*([] if self.keep else [self]), *([self.previous] if self.previous else [])):
-            file.path.unlink(missing_ok=True)
+        """Remove the file: the run's results are safe."""
+        self.path.unlink(missing_ok=True)

@@ -52,17 +52,12 @@ def train_run(
     trajectory: str | Path,
     resume: Resume,
     device: str,
-    previous: str = "",
 ) -> None:
     """Train a run, from where an interrupted training stopped, and write its results with
     `write_run`.
 
     Waits for another process that trains the same run, such as a killed workflow's, and keeps its
     results.
-
-    Args:
-        previous: the run of an earlier epoch that was trained before; `resume.previous` is its
-            state, if still there.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
@@ -72,9 +67,13 @@ def train_run(
         else:
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
-            known = {"data_sha256": dataset.sha256} | ({"previous": previous} if previous else {})
             write_run(
-                trained, **files, sidecar=sidecar, device=device, origin=resume.origin, **known
+                trained,
+                **files,
+                sidecar=sidecar,
+                device=device,
+                origin=resume.origin,
+                data_sha256=dataset.sha256,
             )
         resume.clear()
 

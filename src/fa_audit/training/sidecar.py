@@ -44,7 +44,6 @@ class Sidecar(Baseline):
     stopped_after: int | None = Field(ge=0, le=10**6, description="an epoch, or null")
     trajectory_sha256: Text
     validation_accuracy: Fraction | None = Field(None, description="a fraction 0..1, or null")
-    previous: Text = ""
     provenance: Provenance
 
 
