@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from networks import spec_of
 from torch import nn
 
-from fa_audit.methods.bridge import BridgeNet
 from fa_audit.methods.credit_bridge import CreditBridge, soft_minimum
-from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
@@ -133,17 +131,6 @@ def loss_of(learner, x, labels, seed=9):
     return learner.method.auxiliary_loss(*arguments(learner, x, labels), randomness)
 
 
-def test_the_net_has_three_hidden_layers():
-    net = BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator())
-    shapes = [tuple(p.shape) for p in net.parameters() if p.dim() == 2]
-    assert shapes == [
-        (HIDDEN, WIDTH + 1 + CLASSES),
-        (HIDDEN, HIDDEN),
-        (HIDDEN, HIDDEN),
-        (2, HIDDEN),
-    ]
-
-
 @pytest.mark.parametrize("kind", [*SHAPED, "shallow"])
 @BRIDGES
 def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, batch, method, kind):
@@ -225,22 +212,6 @@ def test_the_net_descends_the_slope_of_its_loss(make_learner, batch, method, kin
             ends.append(loss_of(learner, *batch).item())
         parameter.data.add_(1e-5 * direction)
         assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(slope.norm().item(), rel=1e-5), name
-
-
-@pytest.mark.parametrize("method", [STATE, CREDIT, KolenPollack()])
-def test_weight_decay_spares_bridges_but_not_mirrored_weights(make_learner, method):
-    learner = make_learner(method, lr=0.01, weight_decay=0.5)
-    optimiser = learner.optimiser()
-    for parameter in (*learner.network.parameters(), *learner.state.parameters()):
-        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
-    factors = {learner.network: 1 - 0.01 * 0.5, learner.state: 1 - 0.01 * 0.5 * method.decays_state}
-    expected = [
-        factor * p.detach() for module, factor in factors.items() for p in module.parameters()
-    ]
-    optimiser.step()
-    assert method.decays_state == isinstance(method, KolenPollack)
-    found = [p.detach() for module in factors for p in module.parameters()]
-    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
 
 
 def test_the_moving_average_follows_once_a_minibatch(make_learner, batch):

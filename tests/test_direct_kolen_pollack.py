@@ -7,36 +7,24 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from learners import learner_of, take_steps
 from networks import (
     CLASSES,
-    assert_same,
     batch_of,
     block_by_hand,
     embed_by_hand,
     head_by_hand,
     local_loss,
-    rough_learner,
     vector,
 )
 
-from fa_audit.training.learner import build, learn
+from fa_audit.training.learner import build
 
 DEPTH = 2
 
 
 def batches(steps):
     return [batch_of(count=6, seed=40 + step) for step in range(steps)]
-
-
-def trained(learner, steps):
-    """The learner after some steps of the engine and its optimiser."""
-    learner.network.eval()
-    optimiser, randomness = learner.optimiser(), torch.Generator()
-    for x, labels in batches(steps):
-        optimiser.zero_grad()
-        learn(learner, x, labels, randomness)
-        optimiser.step()
-    return learner
 
 
 @pytest.mark.parametrize(
@@ -50,10 +38,10 @@ def test_the_topmost_matrix_converges_to_a_linear_head_by_the_decay_alone(depth,
         "terminal_norm": False,
         "penalty": 0.1,
     }
-    learner = rough_learner("resmlp", "direct_kolen_pollack", **options)
+    learner = learner_of("direct_kolen_pollack", **options)
     w, b = learner.network.head.linear.weight, learner.state[depth]
     old_w, old_b = w.detach().clone(), b.detach().clone()
-    trained(learner, steps)
+    take_steps(learner, batches(steps))
     difference = (1 - lr * decay) ** steps * (old_w - old_b.T)
     torch.testing.assert_close(w.detach() - b.detach().T, difference, rtol=0, atol=1e-11)
     assert (w - old_w).abs().max() > 1e-3 and (b - old_b).abs().max() > 1e-3
@@ -88,15 +76,15 @@ def step_by_hand(name, network, feedback, x, labels, penalty):
 @pytest.mark.parametrize("penalty", [0.0, 0.05])
 @pytest.mark.parametrize("name", ["resmlp", "vit_mini", "small_resnet", "bn_cnn"])
 def test_three_steps_are_those_of_plain_torch(name, penalty):
-    learner = rough_learner(
-        name, "direct_kolen_pollack", lr=0.02, weight_decay=0.3, penalty=penalty
+    learner = learner_of(
+        "direct_kolen_pollack", name, depth=DEPTH, lr=0.02, weight_decay=0.3, penalty=penalty
     )
     network, feedback = copy.deepcopy(learner.network).eval(), copy.deepcopy([*learner.state])
     optimiser = torch.optim.AdamW([*network.parameters(), *feedback], lr=0.02, weight_decay=0.3)
     for x, labels in batches(3):
         step_by_hand(name, network, feedback, x, labels, penalty)
         optimiser.step()
-    trained(learner, 3)
+    take_steps(learner, batches(3))
     pairs = zip(
         [*learner.network.parameters(), *learner.state],
         [*network.parameters(), *feedback],
@@ -114,12 +102,3 @@ def test_matrices_begin_uniform_within_the_limits_of_the_authors_code(make_spec)
         assert 0.99 * limit < b.abs().max() <= limit and abs(b.mean()) < 0.05 * limit
         assert b.square().mean().item() == pytest.approx(2 / 5000, rel=0.03)
     assert not torch.equal(state[0], state[1])
-
-
-def test_credits_are_the_error_through_each_state_s_own_matrix():
-    learner, (x, labels) = rough_learner("resmlp", "direct_kolen_pollack"), batch_of()
-    run = learner.trace(x)
-    credits = learner.method.credits(learner.network, run, labels, learner.state)
-    error = F.softmax(run.logits, dim=1) - F.one_hot(labels, CLASSES)
-    for found, b in zip([credits.embedding, *credits.blocks], learner.state, strict=True):
-        assert_same(found, torch.einsum("nc,dc->nd", error, b).detach())

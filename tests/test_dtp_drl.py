@@ -7,28 +7,22 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import batch_of, by_hand, rough_learner, vector
+from learners import learner_of, listed_credits, take_steps
+from networks import batch_of, by_hand, vector
 from torch import nn
 
 from fa_audit.methods import dtp_drl
 from fa_audit.methods.dtp_drl import DTPDRL
 from fa_audit.methods.method import output_error
 from fa_audit.networks.trace import trace
-from fa_audit.training.learner import learn
 
 DEPTH, WIDTH, CLASSES = 3, 8, 3
 BATCH = batch_of()
 
 
-def learner_of(architecture="resmlp", method=None, **options):
-    learner = rough_learner(architecture, "dtp_drl", depth=DEPTH, **options)
-    learner.network.eval()
-    return replace(learner, method=method or learner.method)
-
-
 def linear_learner(method):
     """A linear network, well conditioned, with linear inverses that start at random."""
-    learner = learner_of(method=method, residual=False, terminal_norm=False)
+    learner = learner_of("dtp_drl", constants=method, residual=False, terminal_norm=False)
     randomness = torch.Generator().manual_seed(4)
 
     def linear(rows, columns, identity=0.0):
@@ -81,37 +75,19 @@ def test_without_damping_the_feedback_path_is_the_pseudo_inverse_of_the_whole_pa
     assert (single @ down[1] - down[0]).norm() > 0.1 * down[
         0
     ].norm()  # inverses of single blocks are another path
-    run = trace(learner.network, BATCH[0], local=True)
-    credits = learner.method.credits(learner.network, run, BATCH[1], learner.state)
-    error = output_error(run, BATCH[1])
-    for found, path in zip(
-        [credits.embedding, *credits.blocks], paths_of(learner.network), strict=True
-    ):
+    error = output_error(learner.trace(BATCH[0]), BATCH[1])
+    for found, path in zip(listed_credits(learner, *BATCH), paths_of(learner.network), strict=True):
         step = torch.linalg.lstsq(
             path.expand(len(error), -1, -1), error[:, :, None], driver="gelsd"
         ).solution[..., 0]
         torch.testing.assert_close(found, step, rtol=0, atol=1e-6)  # of least norm
 
 
-def test_damping_is_that_of_a_ridge_regression_on_what_comes_back_from_above(monkeypatch):
-    damping = 0.05
-    learner = linear_learner(DTPDRL(damping=damping))
-    inverses = trained_inverses(learner, monkeypatch)
-    down = torch.eye(CLASSES, dtype=torch.float64)
-    for found, path in zip(reversed(inverses), reversed(paths_of(learner.network)), strict=True):
-        arriving = down @ path
-        ridge = damping * WIDTH / 2 * torch.eye(len(arriving), dtype=torch.float64)
-        torch.testing.assert_close(
-            found, arriving.T @ torch.linalg.inv(arriving @ arriving.T + ridge), rtol=0, atol=1e-6
-        )
-        down = found @ down
-
-
 @pytest.mark.parametrize(("architecture", "options"), [
     ("resmlp", {}), ("resmlp", {"residual": False}), ("vit_mini", {}), ("small_resnet", {}), ("bn_cnn", {}),
 ])  # fmt: skip
 def test_credits_are_distances_to_the_written_out_targets(architecture, options):
-    learner = learner_of(architecture, DTPDRL(eta=0.7), **options)
+    learner = learner_of("dtp_drl", architecture, constants=DTPDRL(eta=0.7), **options)
     network = learner.network
     logits, states = by_hand(architecture, network, BATCH[0], training=False)
     h = [*(vector(state).detach() for state in states), logits.detach()]
@@ -125,11 +101,8 @@ def test_credits_are_distances_to_the_written_out_targets(architecture, options)
         )
         target = h[layer] + at_target - at_state
         expected.insert(0, (h[layer] - target) / 0.7)
-    run = trace(network, BATCH[0], local=True)
-    credits = learner.method.credits(network, run, BATCH[1], learner.state)
-    torch.testing.assert_close(
-        [credits.embedding, *credits.blocks], expected, rtol=1e-8, atol=1e-11
-    )
+    found = listed_credits(learner, *BATCH)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-11)
 
 
 def inverse_by_hand(net, v):
@@ -205,7 +178,7 @@ def test_three_steps_of_training_are_those_of_a_written_out_chain(method):
         "weight_decay": 0.1,
         "normalise": False,
     }
-    learner = learner_of(method=method, **options)
+    learner = learner_of("dtp_drl", constants=method, **options)
     with torch.random.fork_rng():
         torch.manual_seed(4)
         blocks = nn.ModuleList(
@@ -220,29 +193,11 @@ def test_three_steps_of_training_are_those_of_a_written_out_chain(method):
     ]
     before = [p.detach().clone() for net in inverses for p in net]
     trained_by_hand(chain, inverses, method, torch.Generator().manual_seed(9), learns=3, rate=0.01)
-    noise, optimiser = torch.Generator().manual_seed(9), learner.optimiser()
-    for _ in range(3):
-        optimiser.zero_grad()
-        learn(learner, *BATCH, noise)
-        optimiser.step()
+    take_steps(learner, [BATCH] * 3, torch.Generator().manual_seed(9))
     expected = [p for pair in chain for p in pair] + [p.detach() for net in inverses for p in net]
     found = [p.detach() for layer in linear for p in (layer.weight, layer.bias)]
     found += [p.detach() for net in learner.state for p in net.parameters()]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
     assert all(
         (p - old).norm() > 1e-3 for p, old in zip(found[len(chain) * 2 :], before, strict=True)
-    )
-
-
-def test_states_of_zero_leave_the_inverses_finite():
-    learner = learner_of(residual=False, terminal_norm=False)
-    with torch.no_grad():
-        for p in [*learner.network.embed.parameters(), *learner.network.blocks.parameters()]:
-            p.zero_()
-    run = trace(learner.network, BATCH[0], local=True)
-    loss = learner.method.auxiliary_loss(
-        learner.network, run, BATCH[1], learner.state, torch.Generator()
-    )
-    assert all(
-        slope.isfinite().all() for slope in torch.autograd.grad(loss, [*learner.state.parameters()])
     )

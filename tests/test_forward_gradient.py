@@ -4,11 +4,13 @@ in plain torch.
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import batch_of, block_by_hand, embed_by_hand, head_by_hand, rough_learner, vector
+from learners import credits_of, learner_of, listed_credits
+from networks import batch_of, block_by_hand, embed_by_hand, head_by_hand, vector
 from torch.distributions import Normal
 
 from fa_audit.methods.forward_gradient import perturbations
@@ -20,35 +22,22 @@ DEPTH = 2
 BATCH = batch_of(count=6)
 
 
-def learner_of(name="resmlp", **options):
-    learner = rough_learner(name, "forward_gradient", depth=DEPTH, **options)
-    learner.network.eval()
-    return learner
-
-
-def credits_of(learner, method=None):
-    x, labels = BATCH
-    found = (method or learner.method).credits(
-        learner.network, learner.trace(x), labels, learner.state
-    )
-    return [found.embedding, *found.blocks], found.objective
-
-
 def redrawn(learner, count):
     """What a learner's credits and perturbations are after each of some draws."""
     randomness = torch.Generator().manual_seed(7)
     for _ in range(count):
         learner.method.update_state(learner.network, learner.state, randomness)
-        yield credits_of(learner)[0], perturbations(BATCH[0], learner.state)
+        yield listed_credits(learner, *BATCH), perturbations(BATCH[0], learner.state)
 
 
 @pytest.mark.parametrize("name", ["resmlp", "vit_mini"])
 def test_credits_are_gradients_of_the_local_losses_on_average_but_as_long_as_a_normal_direction_makes_them(
     name,
 ):
-    learner, draws = learner_of(name), 1000
-    exact, local = credits_of(learner, LocalPred())
-    assert credits_of(learner)[1].item() == pytest.approx(local.item(), rel=1e-12)
+    learner, draws = learner_of("forward_gradient", name, depth=DEPTH), 1000
+    local = credits_of(replace(learner, method=LocalPred()), *BATCH)
+    exact, objective = local.by_name().values(), credits_of(learner, *BATCH).objective
+    assert objective.item() == pytest.approx(local.objective.item(), rel=1e-12)
     drawn = [
         torch.stack(state)
         for state in zip(*(credits for credits, _ in redrawn(learner, draws)), strict=True)
@@ -63,7 +52,7 @@ def test_credits_are_gradients_of_the_local_losses_on_average_but_as_long_as_a_n
 
 
 def test_perturbations_are_independent_standard_normal_numbers():
-    learner, draws = learner_of(), 1000
+    learner, draws = learner_of("forward_gradient", depth=DEPTH), 1000
     n = torch.stack(
         [torch.cat(perturbed, dim=1) for _, perturbed in redrawn(learner, draws)]
     )  # (draws, B, all d)
@@ -77,17 +66,6 @@ def test_perturbations_are_independent_standard_normal_numbers():
     ):  # of samples, features and states: no two go together, in size neither
         correlations = torch.corrcoef(values.T) - torch.eye(flat.shape[1])
         assert correlations.abs().max() < 6 / math.sqrt(draws)
-
-
-def test_a_sample_has_its_perturbation_wherever_it_stands_until_the_next_minibatch():
-    learner, (x, labels) = learner_of(), BATCH
-    first = perturbations(x, learner.state)
-    for order in ([3, 1], [5, 4, 3, 2, 1, 0, 0]):
-        for n, whole in zip(perturbations(x[order], learner.state), first, strict=True):
-            torch.testing.assert_close(n, whole[order], rtol=1e-9, atol=1e-9)
-    learn(learner, x, labels, torch.Generator().manual_seed(1))
-    for n, before in zip(perturbations(x, learner.state), first, strict=True):
-        assert not (n == before).any()
 
 
 def normal_by_hand(x, projections, turns):
@@ -123,7 +101,7 @@ def step_by_hand(name, network, nets, drawn, x, labels):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_three_steps_are_those_of_plain_torch(name):
-    learner = learner_of(name, lr=0.01, weight_decay=0.0)
+    learner = learner_of("forward_gradient", name, depth=DEPTH, lr=0.01, weight_decay=0.0)
     network, state = copy.deepcopy(learner.network), copy.deepcopy(learner.state)
     nets = [tuple(each["pred"].parameters()) for each in state]
     optimiser = torch.optim.AdamW(

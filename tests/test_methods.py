@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from learners import credits_of, learner_of, listed_credits, take_steps
 from networks import batch_of, rough_learner
 from torch import nn
 
@@ -23,17 +24,6 @@ SHAPE, CLASSES = (1, 4, 4), 3
 LEARNED = ("kolen_pollack", "weight_mirror")
 FIXED = ("fa_layerwise", *LEARNED)  # whose partners stand in place of the weights as they are
 TRANSPORTED = ("usf", "frsf", "brsf", *FIXED)
-
-
-def learner_of(method, **options):
-    return rough_learner("resmlp", method, SHAPE, depth=3, **options)
-
-
-def credits_of(learner, x, labels):
-    """The credits of embedding and blocks, bottom to top."""
-    run = learner.trace(x)
-    credits = learner.method.credits(learner.network, run, labels, learner.state)
-    return [credits.embedding, *credits.blocks]
 
 
 def feedback_of(learner, layer, name):
@@ -75,8 +65,8 @@ def hand_credits(learner, x, labels):
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("method", TRANSPORTED)
 def test_transported_credits_are_those_of_the_written_out_chain(batch, method, residual):
-    learner = learner_of(method, residual=residual)
-    found, expected = credits_of(learner, *batch), hand_credits(learner, *batch)
+    learner = learner_of(method, residual=residual, shape=SHAPE)
+    found, expected = listed_credits(learner, *batch), hand_credits(learner, *batch)
     for credit, hand in zip(found, expected, strict=True):
         torch.testing.assert_close(credit, hand, rtol=1e-9, atol=1e-12 * hand.abs().max().item())
 
@@ -99,14 +89,14 @@ def test_layerwise_feedback_alignment_draws_normal_partners_once_and_keeps_them(
         assert partner.mean().abs() < 0.001 and partner.std().item() == pytest.approx(
             200**-0.5, rel=0.02
         )
-    learner = learner_of("fa_layerwise")
+    learner = learner_of("fa_layerwise", shape=SHAPE)
     before = [b.clone() for b in learner.state.buffers()]
-    take_steps(learner, 3)
+    take_steps(learner, batches(3))
     assert all(map(torch.equal, learner.state.buffers(), before))
 
 
 def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
-    learner, fixed = learner_of("brsf"), learner_of("frsf")
+    learner, fixed = learner_of("brsf", shape=SHAPE), learner_of("frsf", shape=SHAPE)
     frozen, randomness = (
         [b.clone() for b in fixed.state.buffers()],
         torch.Generator().manual_seed(4),
@@ -130,21 +120,17 @@ def partners(learner):
     ]
 
 
-def take_steps(learner, count):
-    optimiser, randomness = learner.optimiser(), torch.Generator()
-    for step in range(count):
-        optimiser.zero_grad()
-        learn(learner, *batch_of(SHAPE, seed=100 + step), randomness)
-        optimiser.step()
+def batches(count):
+    return [batch_of(SHAPE, seed=100 + step) for step in range(count)]
 
 
 @pytest.mark.parametrize(
     "steps, lr, decay, penalty", [(1, 0.01, 0.1, 0), (25, 3e-3, 0.5, 0.1), (150, 0.05, 2.0, 0)]
 )
 def test_forward_and_feedback_weights_converge_by_the_decay_alone(steps, lr, decay, penalty):
-    learner = learner_of("kolen_pollack", lr=lr, weight_decay=decay, penalty=penalty)
+    learner = learner_of("kolen_pollack", lr=lr, weight_decay=decay, penalty=penalty, shape=SHAPE)
     before = [(w.clone(), b.clone()) for _, w, b in partners(learner)]
-    take_steps(learner, steps)
+    take_steps(learner, batches(steps))
     for (_, w, b), (old_w, old_b) in zip(partners(learner), before, strict=True):
         torch.testing.assert_close(
             w - b, (1 - lr * decay) ** steps * (old_w - old_b), rtol=0, atol=1e-13
@@ -154,18 +140,18 @@ def test_forward_and_feedback_weights_converge_by_the_decay_alone(steps, lr, dec
 
 
 def test_frozen_blocks_keep_forward_and_feedback_weights():
-    learner = learner_of("kolen_pollack", frozen_blocks=2, weight_decay=0.5, lr=0.01)
+    learner = learner_of("kolen_pollack", frozen_blocks=2, weight_decay=0.5, lr=0.01, shape=SHAPE)
     before = [(name, w.clone(), b.clone()) for name, w, b in partners(learner)]
-    take_steps(learner, 3)
+    take_steps(learner, batches(3))
     for (name, w, b), (_, old_w, old_b) in zip(partners(learner), before, strict=True):
         assert torch.equal(w, old_w) == torch.equal(b, old_b) == (not name.startswith("2.")), name
 
 
 def test_drtp_projects_the_label_through_each_block_s_matrix(batch):
-    learner = learner_of("drtp")
+    learner = learner_of("drtp", shape=SHAPE)
     b, credits = (
         [learner.state.get_buffer(f"B{layer}") for layer in range(3)],
-        credits_of(learner, *batch),
+        listed_credits(learner, *batch),
     )
     for row, label in enumerate(batch[1]):
         hand = [matrix.mean(dim=1) - matrix[:, label] for matrix in (b[0], *b)]
@@ -196,14 +182,12 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(batch, method):
     with pytest.raises(
         AuditError, match=r"Attention: no linear layer or convolution passes attention\.in_proj"
     ):
-        credits_of(learner, batch[0].float(), batch[1])
+        listed_credits(learner, batch[0].float(), batch[1])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_said_of_normalised_credits_is_what_the_engine_does(name):
-    learner = learner_of(name)
-    x, labels = batch_of(SHAPE, CLASSES)
-    run = learner.trace(x)
-    credits = learner.method.credits(learner.network, run, labels, learner.state)
+    learner = learner_of(name, shape=SHAPE)
+    credits = credits_of(learner, *batch_of(SHAPE, CLASSES))
     learns_from_them = not learner.method.end_to_end and credits.objective is None
     assert INFO[name].normalises == (learns_from_them and credits.normalise)

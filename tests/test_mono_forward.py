@@ -124,25 +124,3 @@ def test_credits_are_errors_of_the_goodness_through_what_is_active(architecture)
         p = (v.clamp(min=0) @ net.weight.T).softmax(1)
         assert net.bias is None and net.weight.shape == (CLASSES, v.shape[1])
         assert_same(a, ((p - F.one_hot(batch[1], CLASSES)) @ net.weight * (v > 0)).detach())
-
-
-def test_a_silent_layer_has_the_goodness_zero_for_every_class_and_learns_nothing():
-    learner, (x, labels) = chain_learner("mono_forward"), batch_of(SHAPE)
-    with torch.no_grad():
-        learner.network.embed[1].bias.fill_(-1000.0)
-    states, credits = states_and_credits(learner, (x, labels))
-    assert not states[0].any() and not credits[0].any() and credits[1].any()
-    assert learner.method.losses(learner.network, learner.state[0], states[0], labels).tolist() == pytest.approx(
-        [math.log(CLASSES)] * len(x))  # fmt: skip
-
-
-def test_without_biases_local_pred_has_the_same_gradients_where_states_are_rectified():
-    mono, batch = chain_learner("mono_forward"), batch_of(SHAPE)
-    pred = chain_learner("local_pred")
-    with torch.no_grad():
-        for net, other in zip(mono.state, pred.state, strict=True):
-            other["pred"].weight.copy_(net.weight), other["pred"].bias.zero_()
-    for learner in (mono, pred):
-        learn(learner, *batch, torch.Generator())
-    for p, q in zip(mono.network.parameters(), pred.network.parameters(), strict=True):
-        assert_same(p.grad, q.grad)

@@ -2,8 +2,6 @@
 plain network.
 """
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,8 +18,6 @@ from test_mono_forward import (
     stepped,
     weights_of,
 )
-
-from fa_audit.training.learner import build
 
 
 def signal_of(learner):
@@ -85,35 +81,3 @@ def test_credits_are_errors_times_the_states_of_labels(architecture):
         assert_same(a, (error @ gradient_vector(t) / positions).detach())
         if layer < len(learner.network.blocks):
             t = learner.network.split(layer, t)[1]
-
-
-def test_labels_that_look_alike_teach_nothing():
-    learner, batch = chain_learner("sigprop"), batch_of(SHAPE)
-    with torch.no_grad():
-        learner.state[0].weight.copy_(learner.state[0].weight[:, :1].expand(-1, CLASSES))
-    assert all(a.abs().max() < 1e-14 for a in states_and_credits(learner, batch)[1])
-    run = learner.trace(batch[0])
-    objective = learner.method.credits(learner.network, run, batch[1], learner.state).objective
-    assert objective.item() == pytest.approx(len(run.states) * math.log(CLASSES))
-
-
-def test_a_loss_reaches_its_own_layer_and_no_other_through_images_and_through_labels():
-    learner, (x, labels) = chain_learner("sigprop"), batch_of(SHAPE)
-    run = learner.trace(x)
-    objective = learner.method.credits(learner.network, run, labels, learner.state).objective
-    h, t = run.states[0].detach(), projected(signal_of(learner)).detach()
-    for block in learner.network.blocks:
-        expected = torch.autograd.grad(matched(block(h), block(t), labels), [*block.parameters()])
-        found = torch.autograd.grad(objective, [*block.parameters()], retain_graph=True)
-        for p, q in zip(found, expected, strict=True):
-            assert_same(p, q)
-        h, t = block(h).detach(), block(t).detach()
-
-
-def test_the_projection_is_as_wide_as_the_first_state_and_leaves_the_network_as_it_was(make_spec):
-    plain, own = (build(make_spec(name), (3, 8, 8), CLASSES) for name in ("bp", "sigprop"))
-    assert own.state[0].weight.shape == (own.network.width, CLASSES) and own.state[0].bias is None
-    for p, q in zip(
-        plain.network.state_dict().values(), own.network.state_dict().values(), strict=True
-    ):
-        assert torch.equal(p, q)
