@@ -19,6 +19,7 @@ from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
 
 ORIGIN = "commit abc1234; spec 5678"
+GREY = to_rgb(style.SHADE)
 FOUR = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "first_scale_flag": 2}, "dfa": EXPLODED,
         "dfa+penalty1e-2": {"accuracy": 0.55}}  # fmt: skip
 NAMES = ["bp", "dfa", *(LONG.replace("+", f"_{i}+", 1) for i in range(9))]
@@ -58,80 +59,55 @@ def test_the_same_tables_in_any_order_are_the_same_figure(four, kind):
 
 
 def test_the_same_figure_is_the_same_file_that_says_where_it_comes_from(four, tmp_path):
+    settings_of_user = {"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}
     for suffix in ("pdf", "png"):
         style.save(four["decision_utility"], tmp_path / f"a.{suffix}", ORIGIN)
-        with matplotlib.rc_context(
-            {"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}
-        ):  # the user's own
+        with matplotlib.rc_context(settings_of_user):
             before = matplotlib.rcParams.copy()
-            own = drawn("decision_utility", settings_of("decision_utility", FOUR))
-            style.save(own, tmp_path / f"b.{suffix}", ORIGIN)
+            again = drawn("decision_utility", settings_of("decision_utility", FOUR))
+            style.save(again, tmp_path / f"b.{suffix}", ORIGIN)
             assert matplotlib.rcParams.copy() == before
         first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
         assert first == second and ORIGIN.encode() in first
-        assert not [
-            word
-            for word in (b"CreationDate", b"Creator", b"Producer", b"Software")
-            if word in first
-        ]
+        assert not any(word in first for word in (b"CreationDate", b"Producer", b"Software"))
 
 
-LIMITS = {  # kind -> panel -> limit; (a) and (c) fire above theirs
-    "audit_overview": {0: "growth", 1: "reference", 2: "stability"},
-    "credit_layers": {2: "reference"},
-    "depth_sweep": {1: "growth", 2: "reference", 3: "depth_margin"},
-    "trajectories": {1: "reference", 4: "reference"},
+LIMITS = {  # kind -> panel -> limit; the axis on which the values stand
+    "audit_overview": ({0: "growth", 1: "reference", 2: "stability"}, 0),
+    "depth_sweep": ({1: "growth", 2: "reference", 3: "depth_margin"}, 1),
+    "trajectories": ({1: "reference", 4: "reference", 7: "reference"}, 1),
 }
 
 
 @pytest.mark.parametrize("kind", LIMITS)
-def test_limits_are_drawn_shaded_and_named(kind):
+def test_limits_are_drawn_and_the_side_on_which_they_fire_is_shaded(kind):
     limits = DiagnosticThresholds(20, 3e-6, 0.2, 5.0)
     figure = drawn(kind, settings_of(kind, FOUR), thresholds=limits)
-    axis = int(kind != "audit_overview")  # on which the values stand
-    for panel, check in LIMITS[kind].items():
-        ax, limit = (
-            figure.axes[panel],
-            limits.limits[check] * (100 if check == "depth_margin" else 1),
-        )
+    panels, axis = LIMITS[kind]
+    assert [i for i, ax in enumerate(figure.axes) if lines(ax, "limit")] == list(panels)
+    for panel, check in panels.items():
+        ax, scale = figure.axes[panel], 100 if check == "depth_margin" else 1
+        limit = scale * limits.limits[check]
         assert set(lines(ax, "limit")[0][:, axis]) == {limit}
-        shade = next(
-            patch for patch in ax.patches if patch.get_facecolor()[:3] == to_rgb(style.SHADE)
-        )
+        (shade,) = [patch for patch in ax.patches if patch.get_facecolor()[:3] == GREY]
         ends = shade.get_extents().transformed(ax.transData.inverted()).get_points()[:, axis]
-        edge = (ax.get_xlim, ax.get_ylim)[axis]()[
-            check in ("growth", "stability")
-        ]  # which fire above
+        edge = (ax.get_xlim, ax.get_ylim)[axis]()[check in ("growth", "stability")]
         assert sorted(ends) == pytest.approx(sorted([limit, edge]))
-        assert (
-            np.ptp(shade.get_window_extent().get_points()[:, axis]) > 10
-        )  # pixels: there is room where it fires
-    assert len([ax for ax in figure.axes if lines(ax, "limit")]) == len(LIMITS[kind]) + (
-        kind == "trajectories"
-    )
-    assert "fires below $3{\\times}10^{-6}$" in [word.replace("\n", " ") for word in words(figure)]
 
 
 def test_a_method_has_one_colour_and_marker_in_every_figure(four):
-    """Marks of runs are labelled with their names; a method and its variants share colour and
-    marker.
-    """
+    """Marks of runs are labelled with their names; a method and its variants look alike."""
     found = {}
     for kind, figure in four.items():
         for line in (line for ax in figure.axes for line in ax.lines):
             run = line.get_label().partition(":")[0]
-            if (
-                run in FOUR
-                and line.get_marker() not in ("None", ".", "|")
-                and kind != "threshold_sensitivity"
-            ):
-                found.setdefault(run.partition("+")[0], {}).setdefault(kind, set()).add(
-                    (to_hex(line.get_color()).upper(), line.get_marker())
-                )
+            method = run.partition("+")[0]
+            if run in FOUR and line.get_marker() not in ("None", ".", "|"):
+                look = to_hex(line.get_color()).upper(), line.get_marker()
+                found.setdefault(method, {}).setdefault(kind, set()).add(look)
     for method in ("bp", "fa", "dfa"):
-        assert len(found[method]) >= 9 and set().union(*found[method].values()) == {
-            style.LOOKS[method]
-        }, method
+        assert len(found[method]) >= 8
+        assert set().union(*found[method].values()) == {style.LOOKS[method]}
 
 
 def test_methods_differ_in_colour_and_marker_for_all_kinds_of_colour_vision():
@@ -141,17 +117,11 @@ def test_methods_differ_in_colour_and_marker_for_all_kinds_of_colour_vision():
     for cones in CONES.values():
         seen = [lab(cones @ linear(colour)) for colour in colours]
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 15
-    own = style.run_styles(
-        [*(f"own{i}" for i in range(12)), *METHODS, "dfa+penalty1e-2", "dfa+frozen"]
-    )
-    assert (
-        len({(look.colour, look.marker, look.fill) for look in own.values()})
-        == 12 + len(METHODS) + 2
-    )
-    assert (
-        style.run_styles(["own", "bp"])["own"]
-        == style.run_styles(["ep", "own+frozen", "own"])["own"]
-    )
+    runs = [*(f"own{i}" for i in range(12)), *METHODS, "dfa+penalty1e-2", "dfa+frozen"]
+    looks = {(look.colour, look.marker, look.fill) for look in style.run_styles(runs).values()}
+    assert len(looks) == len(runs)
+    alone = style.run_styles(["own", "bp"])["own"]
+    assert alone == style.run_styles(["ep", "own+frozen", "own"])["own"]
 
 
 def linear(colour):
@@ -182,48 +152,39 @@ def test_every_panel_is_lettered_once(four, kind):
     titles = [ax.get_title(loc="left") for ax in four[kind].axes if ax.get_visible()]
     letters = [title[1] for title in titles if title.startswith("(")]
     assert letters == list(ascii_lowercase[: len(letters)])
-    assert letters or len(titles) == 1 or kind == "leaderboard"
+    assert letters or len(titles) == 1 or kind == "leaderboard"  # whose panels are networks
 
 
-def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
+def test_texts_are_printed_as_they_are_unless_they_are_no_formula():
     tidy = tidy_of(several({"dfa": EXPLODED}), network("bp", setting="other"))
     found = {
         word.partition(") ")[2] or word for word in words(drawn("trajectories", tidy, labels=ODD))
-    }  # (a) setting
+    }
     assert set(ODD.values()) <= found
     for text in ("$x_$", "US$ 5 and_$ 6_"):
-        with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
+        with pytest.raises(AuditError, match="cannot be read"):
             style.check_texts(["BP", text])
     style.check_texts(["", "$5", r"\$5 and \$6", r"$\alpha$", "50 %_é"])
 
 
 @pytest.mark.parametrize(
     ("kind", "panel", "column", "table"),
-    [("audit_overview", 0, "max_growth", "runs"), ("audit_overview", 1, "grad_norm_last", "runs"),
-     ("credit_layers", 2, "grad_norm", "layers"), ("depth_sweep", 1, "max_growth", "runs"),
-     ("trajectories", 0, "hidden_norm", "trajectories"), ("penalty_rescue", 0, "hidden_norm", "trajectories")],
+    [("audit_overview", 0, "max_growth", "runs"), ("credit_layers", 2, "grad_norm", "layers"),
+     ("depth_sweep", 1, "max_growth", "runs"), ("trajectories", 0, "hidden_norm", "trajectories")],
 )  # fmt: skip
 def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are_absent(
     kind, panel, column, table
 ):
     tidy = settings_of(kind, FOUR)
     rows = getattr(tidy, table).astype({column: float})
-    rows.loc[rows["run"] == "dfa", column] = np.inf
-    rows.loc[rows["run"] == "bp", column] = 0.0
+    rows[column] = rows["run"].map({"dfa": np.inf, "bp": 0.0, "fa": np.nan}).fillna(rows[column])
     rows.loc[rows["run"] == "fa", column] = np.nan
     figure = drawn(kind, replace(tidy, **{table: rows}))
-    ax = figure.axes[panel]
+    ax, axis = figure.axes[panel], int(kind != "audit_overview")
     infinite, zeros = (np.concatenate(lines(ax, label)) for label in ("infinite", "zero"))
-    axis = int(kind != "audit_overview")
-    assert (
-        len(infinite) == len(zeros) > 2
-        and (infinite[:, axis] > 0.9).all()
-        and (zeros[:, axis] < 0.1).all()
-    )
+    assert len(infinite) == len(zeros) > 2
+    assert (infinite[:, axis] > 0.9).all() and (zeros[:, axis] < 0.1).all()
     for run in ("bp", "fa", "dfa"):
         assert all(np.isnan(points[:, axis]).all() for points in lines(ax, run)), run
-    means = [part for part in ax.collections if part.get_label() == "mean"]
-    assert all(np.isfinite(path.vertices).all() for part in means for path in part.get_paths())
-    assert bool(means) == (kind == "audit_overview")
     assert legend_of(figure)[-2:] == ["infinite", "zero"]
     assert_readable(figure)

@@ -217,7 +217,7 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert '"epoch":{"epoch":[1,2],' in Path(output).read_text(
         encoding="utf-8"
     )  # the trajectory lies beside it
-    for part in ("src/fa_audit/results/page/page.css", "report/captions/trajectories.rst"):
+    for part in ("src/fa_audit/results/page/page.css", "report/captions/comparison.rst"):
         (folder / part).write_text((folder / part).read_text() + " ")
         assert "build_report" in planned(folder, target)
         assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0

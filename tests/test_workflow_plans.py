@@ -268,7 +268,6 @@ REFUSED = {  # what the message says -> what is edited, and the target
     "no file 'w.safetensors' in ": (
         configured("models", "resnet18", "weights", value="w.safetensors"),
     ),
-    "no caption of 'audit_overview'": (deleted("report/captions/audit_overview.rst"),),
     "reference/published.yaml": (wrong_published_numbers,),
     "fa-audit: tiny.yaml, line 1: data_root: found no folder 'nowhere' in ": (without_data,),
     "tiny.yaml, line 2: labels.ep: found the text '$x{$', a formula": (wrong_formula,),

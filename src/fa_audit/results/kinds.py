@@ -2,6 +2,8 @@
 torch.
 """
 
+import ast
+from importlib.util import find_spec
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
@@ -14,8 +16,8 @@ KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 
 
 def caption(kind: str, folder: Path) -> str:
-    """Return the caption of a kind in the report: its file in `folder`, or the docstring of a
-    user-defined kind.
+    """Return the caption of a kind in the report: its file in `folder`, or the first paragraph of
+    its docstring.
 
     Raises:
         AuditError: it has neither.
@@ -23,8 +25,19 @@ def caption(kind: str, folder: Path) -> str:
     path = folder / f"{kind}.rst"
     if path.exists():
         return path.read_text(encoding="utf-8")
-    if ":" in kind and (found := documentation("kind", {}, kind)):
-        return found
-    raise AuditError(
-        f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring)."
-    )
+    docstring = _docstring(FIGURES[kind]) if kind in FIGURES else documentation("kind", {}, kind)
+    if not docstring:
+        raise AuditError(f"no caption of '{kind}' for the report: write a docstring.")
+    return docstring.partition("\n\n")[0]
+
+
+def _docstring(reference: str) -> str:
+    """Return the docstring of ``module:function``."""
+    module, _, name = reference.partition(":")
+    spec = find_spec(module)
+    # Read, not imported: matplotlib would cost every job of the workflow a second.
+    source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+    return ""

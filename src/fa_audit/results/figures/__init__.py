@@ -15,14 +15,13 @@ FIGURES: dict[str, str] = {
     "decision_utility": "fa_audit.results.figures.squares:decision_utility",
     "depth_ladder": "fa_audit.results.figures.depth:depth_ladder",
     "depth_sweep": "fa_audit.results.figures.depth:depth_sweep",
-    "epsilon": "fa_audit.results.figures.cosines:epsilon",
     "layer0_dominance": "fa_audit.results.figures.cosines:layer0_dominance",
     "layers": "fa_audit.results.figures.cosines:layers",
     "leaderboard": "fa_audit.results.figures.leaderboard:draw",
     "penalty_rescue": "fa_audit.results.figures.training:penalty_rescue",
     "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
     "trajectories": "fa_audit.results.figures.training:trajectories",
-    "triangulation": "fa_audit.results.figures.triangulation:draw",
+    "triangulation": "fa_audit.results.figures.squares:triangulation",
     "verdict_matrix": "fa_audit.results.figures.squares:verdict_matrix",
 }
 # Kinds that show one setting.
@@ -30,7 +29,6 @@ FIGURES_OF_ONE = frozenset(
     {
         "audit_overview",
         "credit_layers",
-        "epsilon",
         "layer0_dominance",
         "layers",
         "penalty_rescue",

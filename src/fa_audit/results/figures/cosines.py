@@ -1,12 +1,9 @@
-"""Figures of cosines between credits and gradients: why their mean misleads, and how far an epsilon
-shrinks them.
-"""
+"""Figures of cosines between credits and gradients, of every layer and over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,79 +14,13 @@ from fa_audit.core.errors import AuditError
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.limits import DiagnosticThresholds, fires
-from fa_audit.results.figures import lines, style, text_grid
+from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy
 
-EPSILON = 1e-8  # lower bound of norms in torch.nn.functional.cosine_similarity
-COSINE, CLAMPED = (
-    f"cosine{AT_INPUT}",
-    f"clamped_cosine{AT_INPUT}",
-)  # as published; the gradient at the state is known
-
-
-# --- the mean over blocks, and every block
-# ---------------------------------------------------------------------------
-
-HOLLOW = lines.SEED | {"markerfacecolor": "white", "label": "reference below its limit"}
-
-
-@style.styled
-def credit_layers(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
-) -> Figure:
-    """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of
-    every gradient.
-
-    Credits are compared at the blocks' outputs. A marker is one seed, hollow where the gradient
-    that it shows or is compared with is below the limit of D2; in the first panel that of the last
-    state.
-    """
-    runs, limit = tidy.runs, thresholds.g_norm_floor
-    order = rank_runs(runs)
-    last = fires("reference", runs["grad_norm_last"], limit)
-    runs = runs.assign(mean_cosine=tidy.mean_of_blocks("cosine"), hollow=last)
-    blocks = by_run(_hollow(tidy.layers, limit), order, "seed", "layer")
-    names = lines.counted(blocks, labels, columns=["cosine", "grad_norm"], at="layer")
-    handles = [*lines.run_handles(blocks, names), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
-    figure = style.new_figure(title, height=2.9 + lines.legend_height(handles))
-    aggregate, cosine, gradient = figure.subplots(1, 3)
-    looks = style.run_styles(blocks)
-    for run, group in by_run(runs, order, "seed").items():
-        seeds = lines.xy(group, "mean_cosine", "accuracy")
-        lines.points(aggregate, *seeds, looks[run], label=run, hollow=group["hollow"].to_numpy())
-    aggregate.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    _by_layer(cosine, blocks, "cosine", "b", thresholds)
-    _by_layer(gradient, blocks, "grad_norm", "c", thresholds)
-    low, high = gradient.get_ylim()
-    if low < EPSILON < high:
-        gradient.axhline(
-            EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon"
-        )
-        note = f"$\\varepsilon$ = {style.number(EPSILON)}"
-        style.margin_note(gradient, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
-    aggregate.set(
-        title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy"
-    )
-    style.percent_scale(aggregate)
-    aggregate.axvline(0, **lines.NOUGHT)
-    lines.legend_below(figure, handles)
-    return figure
-
-
-def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
-    """Return the layers with columns of whether the gradient that is shown or compared with is
-    below the limit.
-    """
-    layers = layers.sort_values("layer", kind="stable")  # the next row is the block's output
-    below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
-    above = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False)
-    return layers.assign(
-        grad_norm_hollow=below, cosine_hollow=above.astype(bool), growth_hollow=False
-    )
-
-
-LAYERS = {  # column -> title and axes of its panel, and its limit
+COSINE = f"cosine{AT_INPUT}"  # as published
+HOLLOW = style.SEED | {"markerfacecolor": "white", "label": "reference below its limit"}
+PANELS = {  # column of the layers -> title and axes of its panel, and its limit
     "growth": ("Growth", "block $l$", "growth of $\\|h\\|$ in block $l$", "growth"),
     "grad_norm": ("Reference", "state $l$", "median $\\|g_l\\|$", "reference"),
     "cosine": ("Every block", "block $l$", "cosine of credit and $g_{l+1}$", ""),
@@ -97,24 +28,73 @@ LAYERS = {  # column -> title and axes of its panel, and its limit
 
 
 @style.styled
+def credit_layers(
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
+) -> Figure:
+    """Why a mean cosine misleads. (a) Accuracy on the whole test set against the mean over all blocks of
+    the cosine between credit and gradient. (b) That cosine of every block, at the block's output. (c)
+    Median norm of the batch-mean loss's gradient at every state: at the last one D2 fires in the shaded
+    part. A marker is one seed, a line the mean over n seeds (smallest and largest n where some are
+    missing). Markers are hollow where the gradient that they show, or that the cosine is with, is below
+    the limit of D2; in (a) that of the last state.
+    """
+    order = rank_runs(tidy.runs)
+    last = fires("reference", tidy.runs["grad_norm_last"], thresholds.g_norm_floor)
+    runs = tidy.runs.assign(mean_cosine=tidy.mean_of_blocks("cosine"), hollow=last)
+    blocks = by_run(_hollow(tidy.layers, thresholds.g_norm_floor), order, "seed", "layer")
+    figure = style.new_figure(title, height=2.6)
+    aggregate, cosine, gradient = figure.subplots(1, 3)
+    looks = style.run_styles(blocks)
+    for run, group in by_run(runs, order, "seed").items():
+        seeds = style.numbers(group, "mean_cosine", "accuracy")
+        style.points(aggregate, *seeds, looks[run], label=run, hollow=group["hollow"].to_numpy())
+    aggregate.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    aggregate.set(
+        title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy"
+    )
+    aggregate.axvline(0, **style.NOUGHT)
+    style.percent_scale(aggregate)
+    _by_layer(cosine, blocks, "cosine", "b", thresholds)
+    _by_layer(gradient, blocks, "grad_norm", "c", thresholds)
+    names = style.counted(blocks, labels, ["cosine", "grad_norm"], "layer")
+    _legend(figure, style.run_handles(blocks, names))
+    return figure
+
+
+@style.styled
 def layers(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Draw growth and gradient of every layer, and the cosine of every block where some run has
-    credits.
-
-    Markers are as in `credit_layers`.
+    """Growth, gradient and cosine along the depth, for every run; every line is the mean over the
+    seeds. (a) How many times longer a block makes the median state: D1 fires above the dashed limit.
+    (b) Median norm of the batch-mean loss's gradient at every state: at the last one D2 fires below the
+    dashed limit. (c) Mean cosine between each block's credit and the gradient at its output, where the
+    audit has credits; hollow where that gradient is below the limit of D2.
     """
-    groups = by_run(
-        _hollow(tidy.layers, thresholds.g_norm_floor), rank_runs(tidy.runs), "seed", "layer"
-    )
-    shown = [name for name in LAYERS if name in tidy.layers and tidy.layers[name].notna().any()]
-    handles = [*lines.run_handles(groups, labels), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
-    figure = style.new_figure(title, height=2.6 + lines.legend_height(handles))
+    table = _hollow(tidy.layers, thresholds.g_norm_floor)
+    groups = by_run(table, rank_runs(tidy.runs), "seed", "layer")
+    shown = [name for name in PANELS if name in table and table[name].notna().any()]
+    figure = style.new_figure(title, height=2.4)
     for ax, column, letter in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, "abc"):
         _by_layer(ax, groups, column, letter, thresholds)
-    lines.legend_below(figure, handles)
+    _legend(figure, style.run_handles(groups, labels))
     return figure
+
+
+def _legend(figure: Figure, runs: list[Line2D]) -> None:
+    style.legend_below(figure, [*runs, *style.mark_handles(), Line2D([], [], **HOLLOW)])
+
+
+def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
+    """Return the layers with columns of which markers are hollow.
+
+    They are where the gradient that is shown, or that a cosine is with, is below the limit.
+    """
+    layers = layers.sort_values("layer", kind="stable")
+    below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
+    # A block's output is the state of the next row.
+    output = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False).astype(bool)
+    return layers.assign(grad_norm_hollow=below, cosine_hollow=output, growth_hollow=False)
 
 
 def _by_layer(
@@ -124,179 +104,83 @@ def _by_layer(
     letter: str,
     thresholds: DiagnosticThresholds,
 ) -> None:
-    name, x, y, limit = LAYERS[column]
+    name, x, y, limit = PANELS[column]
     if limit:
         style.log_scale(ax)
-    lines.seeds_and_means(ax, groups, "layer", column, hollow=f"{column}_hollow")
-    lines.whole_numbers(ax, 7)
+    style.seeds_and_means(ax, groups, "layer", column, hollow=f"{column}_hollow")
+    style.whole_numbers(ax, 7)
     ax.margins(x=0.08)
     ax.set(title=f"({letter}) {name}", xlabel=x, ylabel=y)
     if limit:
         style.limit_line(ax, thresholds.limits[limit], limit)
     else:
-        ax.axhline(0, **lines.NOUGHT)
+        ax.axhline(0, **style.NOUGHT)
 
 
 # --- the first block, and those behind it
-# ----------------------------------------------------------------------------
 
-ROW, SURROUNDINGS = 0.2, 1.3  # inches: a run; title, axis and legend
-LEAST_ROWS = 4
-LABEL_WIDTH = 22  # characters of a row's label in one line
-PARTS = {  # part of the blocks -> its marks
-    "first": {"markersize": 5, "label": "block 0, which reads the embedding"},
-    "all": {
-        "marker": "|",
-        "markersize": 9,
-        "markeredgewidth": 1.3,
-        "label": "all blocks: the published mean",
-    },
-    "deep": {"markerfacecolor": "white", "markersize": 5, "label": "blocks $l \\geq 1$"},
+PARTS = {  # part of the blocks -> its mark
+    "first": {"label": "block 0, which reads the embedding"},
+    "all": {"marker": "|", "markersize": 9, "label": "all blocks: the published mean"},
+    "deep": {"markerfacecolor": "white", "label": "blocks $l \\geq 1$"},
 }
-DOT = {"marker": ".", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6, "label": "one seed"}
+DOT = {"marker": ".", "markersize": 3, "alpha": 0.6, "label": "one seed"}
 
 
 @style.styled
 def layer0_dominance(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Draw for every run of a setting the cosine of block 0, of the blocks behind it, and the mean
-    over all.
-
-    Marks are means over seeds, dots the seeds. Rows are sorted by the accuracy of the last network,
-    the best first; the snapshots of a run by epoch.
+    """Which blocks a mean cosine is made of: the cosine of credit and gradient in block 0 (filled),
+    whose credit trains the embedding, the mean over the blocks behind it (hollow), and the mean over
+    all blocks (bar), which is what is usually reported. Large marks are means over seeds, dots the
+    seeds; where the filled mark lies far to the right of the hollow one, block 0 carries the mean. Rows
+    by accuracy of the fully trained network, its snapshots by epoch.
 
     Raises:
         AuditError: no network has a credit in block 0 and in one behind it.
     """
     parts = shares(tidy.layers)
     best = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(whole)))
-    order = sorted(
-        set(parts["run"]), key=lambda run: (best.index(whole(run)), parse_run(run).until)
-    )
-    looks = style.run_styles(order)
-    names = [text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in order]
-    tallest = max(1 + name.count("\n") for name in names)
-    height = max(LEAST_ROWS, len(order)) * max(ROW, tallest * text_grid.LINE + 0.05)
-    figure = style.new_figure(title, height=height + SURROUNDINGS)
+
+    def place(run: str) -> tuple[int, float]:
+        return best.index(whole(run)), parse_run(run).until
+
+    groups = by_run(parts, sorted(set(parts["run"]), key=place), "seed")
+    names = [style.wrap(labels.get(run, run)) for run in groups]
+    figure = style.new_figure(title, height=style.rows_height(names) + 0.7)
     ax = figure.subplots()
-    for row, run in enumerate(order):
-        _row(ax, row, parts[parts["run"] == run], looks[run], label=run)
-    ax.axvline(0, **lines.NOUGHT)
+    looks = style.run_styles(groups)
+    for row, (run, cosines) in enumerate(groups.items()):
+        mark = style.MARK | {
+            "color": looks[run].colour,
+            "marker": looks[run].marker,
+            "markersize": 5,
+        }
+        ax.plot(cosines[["first", "deep"]].mean(), [row, row], color="0.8", linewidth=2, zorder=0)
+        for part, own in PARTS.items():
+            seeds = DOT | {"label": f"{run}: {part}, seeds"}
+            ax.plot(cosines[part], [row] * len(cosines), **mark | seeds)
+            ax.plot(cosines[part].mean(), row, **mark | own | {"label": f"{run}: {part}"})
+    ax.axvline(0, **style.NOUGHT)
     ax.set_xlabel("cosine of credit and $g_l$, at the block's input")
-    text_grid.name_rows(ax, names)
-    marks = {"color": style.GREY, "linestyle": "none", "marker": "o"}
-    lines.legend_below(figure, [Line2D([], [], **marks | part) for part in [*PARTS.values(), DOT]])
+    style.name_rows(ax, names)
+    handles = [Line2D([], [], **style.MARK | part) for part in (*PARTS.values(), DOT)]
+    style.legend_below(figure, handles)
     return figure
 
 
-def _row(ax: Axes, row: int, cosines: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
-    plain = style.RunStyle(look.colour, look.marker).mark | {"linestyle": "none"}
-    ax.plot(cosines[["first", "deep"]].mean(), [row, row], color="0.8", linewidth=2, zorder=0)
-    for part, marks in PARTS.items():
-        ax.plot(
-            cosines[part],
-            [row] * len(cosines),
-            **plain | DOT | {"label": f"{label}: {part}, seeds"},
-        )
-        ax.plot([cosines[part].mean()], [row], **plain | marks | {"label": f"{label}: {part}"})
-
-
 def shares(layers: pd.DataFrame) -> pd.DataFrame:
-    """Return of every run and seed the cosine of block 0, ``first``; of the blocks behind it,
-    ``deep``; of ``all``.
+    """Return of every run and seed the cosine of block 0, of the ``deep`` blocks behind it and of all.
 
     Raises:
         AuditError: no network has the first and one more.
     """
-    keys, known = list(KEY), layers.dropna(subset=[COSINE])
-    parts = {"first": known["layer"] == 0, "deep": known["layer"] > 0, "all": known["layer"] >= 0}
-    means = {part: known[chosen].groupby(keys)[COSINE].mean() for part, chosen in parts.items()}
+    known = layers.dropna(subset=[COSINE])
+    parts = {"first": known[known["layer"] == 0], "deep": known[known["layer"] > 0], "all": known}
+    means = {part: rows.groupby(list(KEY))[COSINE].mean() for part, rows in parts.items()}
     found = pd.DataFrame(means).dropna().reset_index()
     if found.empty:
-        problem = "found no network with cosines of block 0 and of later ones; expected two blocks or more."
+        problem = "found no cosines of block 0 and of later ones; expected two blocks or more."
         raise AuditError(f"layer0_dominance: {problem}")
     return found
-
-
-# --- epsilon -------------------------------------------------------------------------------------------------------
-
-WIDTH, TRUE = 256, (1.0, 0.5, 0.1)  # of the vectors; their cosines
-NORMS = 10.0 ** np.arange(-12, -1.99, 0.05)
-LEAST = 0.01  # the smallest cosine whose ratio says something: below, both are near 0
-CURVE = {"color": style.GREY, "linewidth": 1.1}
-
-
-@style.styled
-def epsilon(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
-) -> Figure:
-    """Draw the float32 cosine of vectors with known ones as the gradient gets smaller, and networks
-    on the same axis.
-
-    Left: what is reported. Right: the part of the true cosine that is reported, of those vectors
-        (line) and of every
-    block of every network (marker) whose cosine is at least `LEAST`, at the median norm of its
-    gradient.
-    """
-    blocks = tidy.layers[tidy.layers[COSINE].abs() >= LEAST].dropna(subset=[CLAMPED])
-    blocks = blocks[blocks["grad_norm"].between(NORMS[0], NORMS[-1])]
-    blocks = blocks.assign(part=blocks[CLAMPED] / blocks[COSINE])
-    order = [run for run in rank_runs(tidy.runs) if run in set(blocks["run"])]
-    marks = {"computed in float32": CURVE, "one block, one seed": lines.SEED}
-    handles = [
-        *lines.run_handles(order, labels),
-        *(Line2D([], [], **look, label=x) for x, look in marks.items()),
-    ]
-    figure = style.new_figure(title, height=2.6 + lines.legend_height(handles))
-    reported, part = axes = figure.subplots(1, 2, sharex=True)
-    style.log_scale(reported, "x")
-    for true in TRUE:
-        reported.plot(NORMS, clamped_cosine(true, NORMS), **CURVE, label=f"true cosine {true:g}")
-        style.margin_note(reported, f"true\n{true:g}", (1, true), gap=3, fontsize=style.SMALL)
-    part.plot(NORMS, clamped_cosine(1.0, NORMS), **CURVE, label="computed")
-    looks = style.run_styles(order)
-    for run, group in by_run(blocks, order, "seed", "layer").items():
-        lines.points(part, *lines.xy(group, "grad_norm", "part"), looks[run], label=run)
-    reported.set_title("(a) What is reported", pad=15)
-    part.set_title("(b) Blocks of networks", pad=15)
-    reported.set(
-        xlabel="norm of the gradient",
-        ylabel="cosine in float32, $\\varepsilon$ = " + style.number(EPSILON),
-    )
-    part.set(xlabel="median $\\|g_l\\|$", ylabel="reported / true cosine")
-    for ax in axes:
-        _name_norms(ax, thresholds.g_norm_floor)
-    lines.legend_below(figure, handles)
-    return figure
-
-
-def clamped_cosine(true: float, norms: np.ndarray) -> np.ndarray:
-    """Return the float32 cosine, each norm bounded below by epsilon, of a unit vector and others of
-    these norms.
-
-    Args:
-        true: the cosine that they have.
-        norms: shape (n,).
-
-    >>> [round(float(value), 3) for value in clamped_cosine(0.5, np.array([1e-3, 1e-9]))]
-    [0.5, 0.05]
-    """
-    credit, across = np.eye(2, WIDTH, dtype=np.float32)
-    direction = (true * credit + np.sqrt(1 - true**2) * across).astype(np.float32)
-    gradients = norms.astype(np.float32)[:, None] * direction
-    lengths = np.maximum(np.linalg.norm(gradients, axis=1), np.float32(EPSILON))
-    return (gradients @ credit) / lengths
-
-
-def _name_norms(ax: Axes, floor: float) -> None:
-    """Draw epsilon and the floor of D2, both named on the axis' top."""
-    ax.set_xlim(NORMS[0], NORMS[-1])
-    ax.axvspan(NORMS[0], floor, color=style.SHADE, linewidth=0, zorder=0, label="D2 fires")
-    above = {"xycoords": ("data", "axes fraction"), "va": "bottom", "fontsize": style.SMALL}
-    marks = (EPSILON, "$\\varepsilon$", style.ERROR, "right"), (floor, "D2", style.GREY, "left")
-    for place, name, colour, side in marks:
-        ax.axvline(place, color=colour, linewidth=0.9, linestyle=(0, (4, 2)), label=name)
-        ax.annotate(
-            f" {name} = {style.number(place)} ", xy=(place, 1), ha=side, color=colour, **above
-        )

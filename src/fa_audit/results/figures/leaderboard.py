@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fa_audit.protocol.limits import DiagnosticThresholds
-from fa_audit.results.figures import lines, style, text_grid
+from fa_audit.results.figures import style
 from fa_audit.results.standings import as_published
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
@@ -54,24 +54,22 @@ def draw(
     ]
     rules = [_sorted_rules(runs, pair) for pair in pairs]
     called = style.names(sorted(set().union(*rules)), labels)
-    wrapped = {
-        rule: text_grid.wrap(called.get(rule, rule), NAME) for names in rules for rule in names
-    }
+    wrapped = {rule: style.wrap(called.get(rule, rule), NAME) for names in rules for rule in names}
     lines_of_a_row = max((name.count("\n") + 1 for name in wrapped.values()), default=1)
     heights = [ROW * lines_of_a_row * max(len(names), 3) + SURROUNDINGS for names in rules]
     handles = [Line2D([], [], **look, label=name) for name, look in LEGEND.items()]
-    figure = style.new_figure(title, height=sum(heights) + lines.legend_height(handles))
+    figure = style.new_figure(title, height=sum(heights))
     ratios = {"height_ratios": heights}
     grid = figure.subplots(len(pairs), columns, squeeze=False, sharey="row", gridspec_kw=ratios)
     for axes, pair, names in zip(grid, pairs, rules):
         for ax, setting in zip(axes, pair):
-            ax.set_title(text_grid.wrap(labels.get(setting, setting), TITLE), fontsize=TEXT)
+            ax.set_title(style.wrap(labels.get(setting, setting), TITLE), fontsize=TEXT)
             _panel(ax, runs[runs["setting"] == setting], names)
         axes[0].set_yticks(range(len(names)), [wrapped[name] for name in names])
         axes[0].set_ylim(len(names) - 0.5, -0.5)
         for ax in axes[len(pair) :]:
             ax.remove()
-    lines.legend_below(figure, handles)
+    style.legend_below(figure, handles)
     return figure
 
 

@@ -1,6 +1,4 @@
-"""The one look of all figures: sizes, colours and markers of runs, limit lines, values off the
-scale, saving.
-"""
+"""The one look of all figures, and the parts that several of them share."""
 
 from __future__ import annotations
 
@@ -8,30 +6,35 @@ import math
 import re
 import textwrap
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
 import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
+from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
 from fa_audit.protocol.checks import of_limit
+from fa_audit.results.statistics import extent
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
 WIDE = 7.0  # inches: of a page of two columns
-TITLE_LINE = 0.15  # inches
+LINE = 0.125  # inches from one line of small text to the next
 SMALL = 7  # points, for everything but titles and axis labels
-# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines.
+LABEL = 24  # characters in a line of a row's label
+
+# Method -> colour and marker in every figure; arrows mean "off the scale", grey circles baselines.
 # The first colours are those of Okabe and Ito (2008) without yellow, which a thin line on white
 # paper loses; the others are as far apart, also without red or green cones. Markers repeat what
 # colours say.
@@ -65,22 +68,29 @@ LOOKS = {
     "mono_forward": ("#00E1D2", r"$\mathbf{M}$"),
     "sigprop": ("#00005A", r"$\mathbf{Z}$"),
 }
-# Looks of user-defined methods.
-OWN = (
-    *product(
-        ("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
-    ),
-)
-FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
-LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
-ERROR, FINE, DOUBT = LOOKS["credit_bridge"][0], LOOKS["ep"][0], LOOKS["fa"][0]  # outcomes
+# Looks of user-defined methods: any of these colours with any of these markers.
+_OWN_COLOURS = ("#661100", "#44AA99", "#AA4499", "#DDAA33")
+_OWN_MARKERS = ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
+_FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
+_LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
+
+ERROR, FINE = LOOKS["credit_bridge"][0], LOOKS["ep"][0]
 GREY, SHADE = "0.3", "0.92"
-BORDERLINE: dict[str, Any] = {"color": "black", "linestyle": "none", "marker": "o", "markerfacecolor": "none",
-                              "markersize": 8, "markeredgewidth": 0.7}  # fmt: skip
+DOTTED, DASHED = (0, (1, 1)), (0, (5, 2))
+# Of legends and of what all runs share.
+MARK: dict[str, Any] = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 3.5}
+SEED: dict[str, Any] = MARK | {"markeredgewidth": 0.5, "label": "one seed"}
+# The dash shows a mean that has no neighbours.
+MEAN: dict[str, Any] = {"marker": "_", "markersize": 7, "linewidth": 0.9, "fillstyle": "full"}
+RING: dict[str, Any] = MARK | {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 0.7}
+NOUGHT: dict[str, Any] = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
+
 INFINITE, ZERO = "infinite", "zero"
-OFF_SCALE = {INFINITE: ("^", 0.96), ZERO: ("v", 0.04)}  # marker, height as a fraction of the axis
-SIDEWAYS = {"^": 9, "v": 8}  # arrows to the right and to the left: < and > are markers of methods
-RC = {
+# Marker, and its height as a fraction of the axis. 9 and 8 are arrows to the right and to the
+# left: < and > are markers of methods.
+_ARROWS = {INFINITE: ({"y": "^", "x": 9}, 0.96), ZERO: ({"y": "v", "x": 8}, 0.04)}
+
+_RC = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.titlesize": 8,
@@ -103,28 +113,31 @@ RC = {
     "legend.frameon": False,
     "lines.markersize": 4,
     "pdf.fonttype": 42,
-    "figure.dpi": 300,  # texts are a little wider or narrower at other resolutions: laid out as they are saved
+    "svg.hashsalt": "fa-audit",  # of the ids in a file, which are random without it
+    # Texts are a little wider or narrower at other resolutions: laid out as they are saved.
+    "figure.dpi": 300,
     "savefig.dpi": 300,
 }
 # Without dates and versions, so that the same figure is the same file.
-METADATA: dict[str, dict[str, None]] = {
+_METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".png": {"Software": None},
+    ".svg": {"Creator": None, "Date": None},
 }
-ORIGIN = {".pdf": "Keywords", ".png": "Comment"}  # the fields that say where a figure comes from
+# The fields that say what a figure is made of.
+_ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
+
+
+# --- figures and files
 
 
 def context() -> AbstractContextManager[None]:
-    """Return a context with matplotlib's defaults and `RC` on top, whatever the user's own settings
-    are.
-    """
-    return matplotlib.style.context(["default", RC])
+    """Return a context of matplotlib's defaults and this look, whatever the user's settings are."""
+    return matplotlib.style.context(["default", _RC])
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Draw in `context`, with a layout that is computed once, so that every rendering has the same
-    places.
-    """
+    """Draw in `context`, with a layout that is computed once: every rendering has the same places."""
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
@@ -132,6 +145,58 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
             return freeze_layout(draw(*arguments, **options))
 
     return drawn
+
+
+def new_figure(title: str, *, height: float) -> Figure:
+    """Return an empty figure with constrained layout; `height` in inches, without title and legend."""
+    lines = textwrap.wrap(title, int(15 * WIDTH))
+    figure = Figure(figsize=(WIDTH, height + 0.15 * len(lines)), layout="constrained")
+    figure.suptitle("\n".join(lines))
+    return figure
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], **options: Any) -> None:
+    """Add one legend under all panels, and its height to the figure.
+
+    Entries for infinite values and zeros are added where the figure has some.
+    """
+    drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
+    entries = list(handles)
+    for label, (markers, _) in _ARROWS.items():
+        if label in drawn:
+            entries.append(Line2D([], [], **MARK | {"marker": markers["y"], "label": label}))
+    widest = max(len(str(entry.get_label())) for entry in entries)
+    columns = max(1, min(4, len(entries), 96 // (widest + 8)))
+    rows = math.ceil(len(entries) / columns)
+    figure.set_figheight(figure.get_figheight() + 0.16 * rows + 0.1)
+    figure.legend(handles=entries, loc="outside lower center", ncols=columns, **options)
+
+
+def freeze_layout(figure: Figure) -> Figure:
+    """Compute the layout and keep it."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def save(figure: Figure, path: str | Path, origin: str) -> None:
+    """Write a figure, whole or not at all; the same figure and origin give the same bytes.
+
+    Args:
+        path: ends in .pdf, .png or .svg.
+        origin: what it was made from, for the file's metadata.
+    """
+    suffix = Path(path).suffix
+    metadata = _METADATA[suffix] | {_ORIGIN[suffix]: origin}
+
+    def write(part: Path) -> None:
+        figure.savefig(part, format=suffix[1:], metadata=metadata)
+
+    with context():
+        write_atomically(path, write)
+
+
+# --- the looks of runs
 
 
 @dataclass(frozen=True)
@@ -146,14 +211,13 @@ class RunStyle:
     @property
     def mark(self) -> dict[str, Any]:
         """Return the arguments of `Axes.plot` for a marker."""
-        hollow = self.fill != "full" and self.marker.startswith("$")  # letters have no halves
-        edge = {
+        # Letters have no halves: a variant's is white.
+        hollow = self.fill != "full" and self.marker.startswith("$")
+        return {
             "color": self.colour,
             "marker": self.marker,
             "fillstyle": self.fill,
             "markeredgecolor": self.colour,
-        }
-        return edge | {
             "markerfacecolor": "white" if hollow else self.colour,
             "markerfacecoloralt": "white",
         }
@@ -168,45 +232,54 @@ def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     """Return a style per run: colour and marker are its method's, in every figure.
 
     Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its
-    marker and broken lines. A user-defined method has a look that follows from its name; another
-    free one where two in a figure would share it.
+    marker and broken lines. A user-defined method has a look that follows from its name, or the
+    next one that is free.
     """
-    groups: dict[str, list[str]] = {}
-    for run in sorted(set(runs)):
-        groups.setdefault(run.partition("+")[0], []).append(run)
-    own = _own_looks([method for method in groups if method not in LOOKS])
+    looks = dict(LOOKS)
+    variants: dict[str, int] = {}
     styles = {}
-    for method, members in groups.items():
-        colour, marker = (LOOKS | own)[method]
-        styles |= {method: RunStyle(colour, marker)} if method in members else {}
-        for i, run in enumerate(run for run in members if run != method):
-            styles[run] = RunStyle(colour, marker, LINES[i % len(LINES)], FILLS[i % len(FILLS)])
+    for run in sorted(set(runs)):
+        method = run.partition("+")[0]
+        if method not in looks:
+            looks[method] = _free_look(method, set(looks.values()))
+        if run == method:
+            styles[run] = RunStyle(*looks[method])
+            continue
+        i = variants.get(method, 0)
+        variants[method] = i + 1
+        line, fill = _LINES[i % len(_LINES)], _FILLS[i % len(_FILLS)]
+        styles[run] = RunStyle(*looks[method], line, fill)
     return styles
 
 
-def _own_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
-    taken: list[tuple[str, str]] = []
-    for method in methods:
-        first = zlib.crc32(method.encode())
-        looks = [OWN[(first + step) % len(OWN)] for step in range(len(OWN))]
-        colours = [colour for colour, _ in taken]
-        taken.append(min(looks, key=lambda look: (taken.count(look), colours.count(look[0]))))
-    return dict(zip(methods, taken))
+def _free_look(method: str, taken: Collection[tuple[str, str]]) -> tuple[str, str]:
+    every = [(colour, marker) for marker in _OWN_MARKERS for colour in _OWN_COLOURS]
+    first = zlib.crc32(method.encode()) % len(every)
+    ordered = every[first:] + every[:first]
+    return next((look for look in ordered if look not in taken), ordered[0])
 
 
-def new_figure(title: str, *, height: float) -> Figure:
-    """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the
-    title is long.
-    """
-    lines = textwrap.wrap(title, int(15 * WIDTH))
-    figure = Figure(figsize=(WIDTH, height + TITLE_LINE * len(lines[1:])), layout="constrained")
-    figure.suptitle("\n".join(lines))
-    return figure
+def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Artist]:
+    """Return a legend entry for every run, in their order."""
+    handles: list[Artist] = []
+    looks = run_styles(runs)
+    for run in runs:
+        look = looks[run].options | {"linewidth": 0.9, "markersize": 4.5}
+        handles.append(Line2D([], [], **look, label=labels.get(run, run)))
+    return handles
+
+
+def mark_handles() -> list[Artist]:
+    """Return legend entries for the seeds and their mean."""
+    mean = Line2D([], [], color=GREY, **MEAN, label="mean over seeds")
+    return [Line2D([], [], **SEED), mean]
+
+
+# --- texts
 
 
 def check_texts(texts: Iterable[str], where: str = "figure") -> None:
-    r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose
-    a formula.
+    r"""Refuse formulas that matplotlib cannot read: two dollar signs enclose a formula.
 
     Raises:
         AuditError: a text is not such a formula; ``\$`` is a dollar sign.
@@ -217,74 +290,24 @@ def check_texts(texts: Iterable[str], where: str = "figure") -> None:
         except ValueError as error:
             reason = str(error).strip().splitlines()[-1]
             raise AuditError(
-                f"{where}: found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
-                r" expected one such as $\alpha$, or \$ for a dollar sign."
+                f"{where}: found the text {text!r}, a formula between dollar signs that cannot be"
+                rf" read ({reason}); expected one such as $\alpha$, or \$ for a dollar sign."
             ) from error
 
 
-def log_scale(ax: Axes, axis: str = "y") -> None:
-    """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
-    ax.set(**{f"{axis}scale": "log"})
-    ax.minorticks_off()
+def wrap(label: str, width: int = LABEL) -> str:
+    """Break a label into lines of at most `width` characters: at spaces, before +, after _."""
+    if "$" in label:  # a formula stays in one piece
+        return textwrap.fill(label, width, break_long_words=False, break_on_hyphens=False)
+    return _Wrapper(width, break_on_hyphens=False).fill(label)
 
 
-def percent_scale(ax: Axes, axis: str = "y") -> None:
-    """Label fractions on an axis, ``"x"`` or ``"y"``, as percentages, with as many digits as the
-    ticks need.
-    """
-    {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(
-        lambda fraction, _: f"{100 * fraction:.6g}%"
-    )
-
-
-def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bool = True) -> None:
-    """Draw a check's limit, name it in the margin and shade where the check fires; call it after
-    the data.
-
-    Args:
-        check: as in `fires`, which decides the side.
-        axis: on which the values stand; the name is to the right of a limit on y and above one on
-            x.
-        named: False beside a panel that has the name already.
-    """
-    side, upright = of_limit(check).side, axis == "x"
-    line, span, limits = (
-        (ax.axvline, ax.axvspan, "xlim") if upright else (ax.axhline, ax.axhspan, "ylim")
-    )
-    line(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
-    ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit
-    low, high = getattr(ax, f"get_{limits}")()
-    span(limit, high if side == "above" else low, color=SHADE, linewidth=0, zorder=0)
-    ax.set(**{limits: (low, high)})
-    if not named:
-        return
-    if upright:
-        above = {
-            "xytext": (0, 2),
-            "textcoords": "offset points",
-            "ha": "center",
-            "color": GREY,
-            "fontsize": SMALL,
-        }
-        ax.annotate(f"fires {side} {number(limit)}", xy=(0.5, 1), xycoords="axes fraction", **above)
-    else:
-        margin_note(ax, f"fires\n{side}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
-
-
-def margin_note(
-    ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any
-) -> None:
-    """Write beside a panel: `gap` points to the right of a place, whose x is a fraction of the
-    axis.
-    """
-    beside = {"xytext": (gap, 0), "textcoords": "offset points", "va": "center", "color": GREY}
-    ax.annotate(text, xy=place, **{"xycoords": ("axes fraction", "data"), **beside, **options})
+class _Wrapper(textwrap.TextWrapper):
+    wordsep_simple_re = re.compile(r"(\s+|(?<=_)(?=\w)|(?=\+))")
 
 
 def number(value: float, *, digits: int = 3) -> str:
-    """Format a few significant digits, with a power of ten below 0.001 and from 1000; infinite and
-    NaN by name.
-    """
+    """Format a few significant digits, with a power of ten below 0.001 and from 1000."""
     exponent = f"{value:.{digits - 1}e}".partition("e")[2]
     if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
         return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
@@ -305,18 +328,17 @@ def power(value: float, *, digits: int = 7) -> str:
 
 
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels, and of runs without one how they derive from that of their method, if it
-    has one.
+    """Return the labels; a run without one is called after its method's.
 
     >>> names(["dfa+penalty1e-2", "fa"], {"dfa": "DFA"})
     {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda=10^{-2}$'}
     """
-    derived = {}
+    called = dict(labels)
     for run in runs:
         method, *variants = run.split("+")
-        if run not in labels and method in labels and variants:
-            derived[run] = ", ".join([labels[method], *map(_variant, variants)])
-    return {**labels, **derived}
+        if variants and run not in labels and method in labels:
+            called[run] = ", ".join([labels[method], *map(_variant, variants)])
+    return called
 
 
 def _variant(part: str) -> str:
@@ -325,79 +347,180 @@ def _variant(part: str) -> str:
     return re.sub(r"(?<=[a-z])(?=\d)", " ", part).replace("_", " ")
 
 
+def counted(
+    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
+) -> dict[str, str]:
+    """Return names of runs with the number of seeds behind the means.
+
+    Args:
+        groups: the rows of every run.
+        columns: what is averaged; `at`: the columns that say where each mean stands.
+    """
+    called = {}
+    for run, group in groups.items():
+        counts = group.groupby(at)[columns].count().to_numpy()
+        called[run] = f"{labels.get(run, run)} (n = {extent(counts[counts > 0]) or 0})"
+    return called
+
+
+# --- axes
+
+
+def log_scale(ax: Axes, axis: str = "y") -> None:
+    """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
+    ax.set(**{f"{axis}scale": "log"})
+    ax.minorticks_off()
+
+
+def percent_scale(ax: Axes, axis: str = "y") -> None:
+    """Label fractions on an axis, ``"x"`` or ``"y"``, as percentages."""
+    # matplotlib's own formatter prints 40.0% beside 40%.
+    {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(lambda part, _: f"{100 * part:.6g}%")
+
+
+def whole_numbers(ax: Axes, most: int) -> None:
+    """Label at most `most` places of the x axis, at whole numbers."""
+    # One epoch or one layer gets its label, too.
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
+
+
+def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bool = True) -> None:
+    """Draw a check's limit, name it beside the panel and shade where the check fires.
+
+    Call it after the data.
+
+    Args:
+        check: name of the limit.
+        axis: on which the values stand.
+        named: False beside a panel that has the name already.
+    """
+    side, upright = of_limit(check).side, axis == "x"
+    draw = ax.axvline if upright else ax.axhline
+    draw(limit, color=GREY, linestyle=DASHED, linewidth=0.8, label="limit")
+    ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit
+    low, high = ax.get_xlim() if upright else ax.get_ylim()
+    shade = ax.axvspan if upright else ax.axhspan
+    shade(limit, high if side == "above" else low, color=SHADE, linewidth=0, zorder=0)
+    ax.set(**{f"{axis}lim": (low, high)})
+    if named and upright:
+        text, place, offset = f"fires {side} {number(limit)}", (0.5, 1), (0, 2)
+        look = {"ha": "center", "xycoords": "axes fraction"}
+    elif named:
+        text, place, offset = f"fires\n{side}\n{number(limit)}", (1, limit), (3, 0)
+        look = {"va": "center", "xycoords": ("axes fraction", "data")}
+    else:
+        return
+    note = {"textcoords": "offset points", "color": GREY, "fontsize": SMALL}
+    ax.annotate(text, place, offset, **look | note)
+
+
+def name_rows(ax: Axes, labels: Sequence[str]) -> None:
+    """Name the rows of a panel on the left, row 0 on top."""
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+    ax.set_yticks(range(len(labels)), labels, va="center")
+    ax.tick_params(axis="y", length=0)
+
+
+def rows_height(labels: Iterable[str], lines: int = 1) -> float:
+    """Return the inches of rows that are as high as the tallest label, or as `lines` of text."""
+    found = list(labels)
+    tallest = max([lines, *(label.count("\n") + 1 for label in found)])
+    return len(found) * (tallest * LINE + 0.1)
+
+
+# --- data
+
+
+def numbers(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return two columns as arrays."""
+    return table[x].to_numpy(float), table[y].to_numpy(float)
+
+
+def mean(values: np.ndarray) -> float:
+    """Return the mean of the measured values; NaN where there is none or one is infinite."""
+    found = float(pd.Series(values).mean())
+    return found if np.isfinite(found) else np.nan
+
+
 def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
-    """Return the values, NaN where the axis, ``"x"`` or ``"y"``, cannot show them."""
-    showable = np.isfinite(values) & ((values > 0) | (getattr(ax, f"get_{axis}scale")() != "log"))
+    """Return the values, NaN where the axis cannot show them."""
+    scale = ax.get_xscale() if axis == "x" else ax.get_yscale()
+    showable = np.isfinite(values)
+    if scale == "log":
+        showable &= values > 0
     return np.where(showable, values, np.nan)
 
 
 def mark_off_scale(
-    ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y"
+    ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y", **look: Any
 ) -> None:
-    """Draw an arrow at the end of an axis for every infinite value, at the start of a log axis for
-    zeros.
+    """Draw an arrow at the end of an axis for infinite values, at the start of a log axis for zeros.
 
     NaN is absent.
 
     Args:
-        along: where they stand on the other axis.
+        along: where the values stand on the other axis.
         axis: on which the values stand.
+        look: of a mark in place of the arrow.
     """
-    zero = (values <= 0) & (getattr(ax, f"get_{axis}scale")() == "log")
-    for label, where in ((INFINITE, values == np.inf), (ZERO, zero)):
-        if not where.any():
+    hidden = np.isnan(on_scale(ax, values, axis)) & ~np.isnan(values)
+    for label, where in ((INFINITE, values == np.inf), (ZERO, values <= 0)):
+        places = along[where & hidden]
+        if not len(places):
             continue
-        (marker, edge), places = OFF_SCALE[label], along[where]
-        ax.margins(**{axis: 0.2})  # keeps the other points clear of the edge
-        look = {"linestyle": "none", "color": colour, "label": label}
+        markers, edge = _ARROWS[label]
+        edges = np.full(len(places), edge)
+        options = {"linestyle": "none", "marker": markers[axis], "color": colour, "label": label}
         if axis == "y":
-            ax.plot(
-                places,
-                [edge] * len(places),
-                marker=marker,
-                transform=ax.get_xaxis_transform(),
-                **look,
-            )
+            ax.plot(places, edges, transform=ax.get_xaxis_transform(), **options | look)
         else:
-            ax.plot(
-                [edge] * len(places),
-                places,
-                marker=SIDEWAYS[marker],
-                transform=ax.get_yaxis_transform(),
-                **look,
-            )
+            ax.plot(edges, places, transform=ax.get_yaxis_transform(), **options | look)
 
 
-def off_scale_handles(figure: Figure) -> list[Line2D]:
-    """Return legend entries for the arrows that `mark_off_scale` has drawn in a figure."""
-    drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
-    return [
-        Line2D([], [], color=GREY, linestyle="none", marker=marker, label=label)
-        for label, (marker, _) in OFF_SCALE.items()
-        if label in drawn
-    ]
-
-
-def freeze_layout(figure: Figure) -> Figure:
-    """Compute the layout once and keep it, so that every rendering has the same places for
-    everything.
-    """
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
-
-
-def save(figure: Figure, path: str | Path, origin: str) -> None:
-    """Write a figure as PDF or PNG, whole or not at all; the same figure and origin give the same
-    bytes.
+def points(
+    ax: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    look: RunStyle,
+    *,
+    label: str,
+    axis: str = "y",
+    hollow: np.ndarray | None = None,
+) -> None:
+    """Draw a run's marker for every seed, an arrow where the axis cannot show its value.
 
     Args:
-        path: a name that ends in .pdf or .png.
-        origin: what it was made from, for the file's metadata.
+        axis: on which the values stand.
+        hollow: which markers are not filled; none by default.
     """
-    suffix = Path(path).suffix
-    metadata = METADATA[suffix] | {ORIGIN[suffix]: origin}
-    with context():
-        write_atomically(
-            path, lambda part: figure.savefig(part, format=suffix[1:], metadata=metadata)
-        )
+    values, along = (x, y) if axis == "x" else (y, x)
+    shown = on_scale(ax, values, axis)
+    empty = np.zeros(len(values), bool) if hollow is None else hollow
+    for chosen, own in ((~empty, {}), (empty, {"markerfacecolor": "white", "fillstyle": "full"})):
+        places = (shown, along) if axis == "x" else (along, shown)
+        if chosen.any():
+            options = SEED | look.mark | own | {"label": label}
+            ax.plot(places[0][chosen], places[1][chosen], **options)
+    mark_off_scale(ax, along, values, colour=look.colour, axis=axis)
+
+
+def seeds_and_means(
+    ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, hollow: str = ""
+) -> None:
+    """Draw one column against another for every run: its seeds over a line through their means.
+
+    The best run is on top. A line is interrupted where a value is infinite or none was measured.
+
+    Args:
+        hollow: a boolean column: which markers are not filled.
+    """
+    looks = run_styles(groups)
+    for run in reversed(groups):
+        group = groups[run]
+        at, values = numbers(group, x, y)
+        places = np.unique(at)
+        means = np.array([mean(values[at == place]) for place in places])
+        look = looks[run].options | MEAN
+        ax.plot(places, on_scale(ax, means), **look, label="mean over seeds")
+        open_marks = group[hollow].to_numpy() if hollow else None
+        points(ax, at, values, looks[run], label=run, hollow=open_marks)
