@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import exclusive, read_json, remove_leftovers, write_json, write_text
+from fa_audit.core.files import (
+    check_output,
+    exclusive,
+    read_json,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 from fa_audit.core.files import write_atomically as write
 from fa_audit.core.folder import check_writable
 
@@ -101,3 +108,28 @@ def test_what_stands_in_the_place_of_a_folder_is_named_before_any_job(tmp_path, 
     make(tmp_path / "file")
     with pytest.raises(AuditError, match=r"file: found no folder .*Move it away"):
         check_writable([tmp_path / "results", tmp_path / "file"])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to(path.with_name("file"))])
+def test_what_is_no_file_keeps_its_name_and_takes_the_content(tmp_path, make):
+    make(tmp_path / "name.txt")
+    with python(
+        f"print(open({str(tmp_path / 'name.txt')!r}).read())"
+        if (tmp_path / "name.txt").is_fifo()
+        else "print('new')",
+        stdout=subprocess.PIPE,
+    ) as reader:
+        write_text(tmp_path / "name.txt", "new")
+        assert reader.communicate()[0] == "new\n"
+    assert (tmp_path / "name.txt").is_fifo() or (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "name.txt").is_fifo() or (tmp_path / "name.txt").is_symlink()
+
+
+def test_a_named_pipe_is_no_input_and_an_input_is_no_output(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AuditError, match="named pipe"):
+        read_json(tmp_path / "pipe")
+    for inputs in ([tmp_path / "a.json"], [tmp_path]):
+        with pytest.raises(AuditError, match="that is read"):
+            check_output(tmp_path / "x/../a.json", inputs)
+    check_output(tmp_path / "b.json", [tmp_path / "a.json"])

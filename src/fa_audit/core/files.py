@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,17 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Fill a temporary file beside `path` with `write`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
-    leaves half a file under the final name.
+    leaves half a file under the final name. A link keeps its name, and its target is replaced; a
+    device or a pipe is written to.
 
     Raises:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
     """
     path = Path(path)
+    if path.is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        _write_through(path, write)
+        return
+    path = Path(os.path.realpath(path))
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,20 +60,27 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
             part.unlink()
 
 
+def _write_through(path: Path, write: Callable[[Path], object]) -> None:
+    """Fill a temporary file, and copy it to what cannot be replaced."""
+    with tempfile.TemporaryDirectory() as folder:
+        part = Path(folder, path.name)
+        write(part)
+        try:
+            path.write_bytes(part.read_bytes())
+        except OSError as error:
+            raise not_written(path, error) from error
+
+
 def not_written(path: Path, error: OSError) -> AuditError:
     """Return the error for a file that the system refused to write."""
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
-    why = (
-        os.strerror(errno.ENOTDIR)
-        if isinstance(error, FileExistsError)
-        else error.strerror or error
-    )  # of mkdir
+    why = error.strerror or str(error)
+    if isinstance(error, FileExistsError):  # mkdir found a file
+        why = os.strerror(errno.ENOTDIR)
     todo = f"Name another place, or make '{folder}' writable"
     if error.errno in FULL:
-        why, todo = (
-            f"{why}; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk",
-            "Free some space",
-        )
+        why += f"; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk"
+        todo = "Free some space"
     return AuditError(
         f"{path}: not written ({why}). {todo}, and run the same command again: what was written before is whole and"
         " kept."
@@ -78,7 +91,7 @@ def remove_leftovers(*paths: str | Path) -> None:
     """Delete the temporary files that a killed process left beside `paths`; no process may be
     writing them now.
     """
-    for path in map(Path, paths):
+    for path in map(Path, map(os.path.realpath, paths)):
         for part in path.parent.glob(f".{path.name}.*.part*"):
             part.unlink(missing_ok=True)
 
@@ -97,8 +110,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write UTF-8 text atomically."""
-    write_bytes(path, text.encode())
+    """Write UTF-8 text atomically; half a surrogate pair, which UTF-8 lacks, is escaped."""
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -110,6 +123,28 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def check_no_pipe(path: str | Path) -> None:
+    """Refuse a named pipe, which would be waited for; those of the shell have their writer.
+
+    Raises:
+        AuditError: `path` is a named pipe.
+    """
+    if Path(path).is_fifo() and not Path(path).is_relative_to("/dev"):
+        raise AuditError(f"{path}: found a named pipe; expected a file.")
+
+
+def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
+    """Refuse to write over what is read.
+
+    Raises:
+        AuditError: `output` is one of the `inputs`, or in a folder among them.
+    """
+    place = Path(output).resolve()
+    for path in inputs:
+        if place.is_relative_to(Path(path).resolve()):
+            raise AuditError(f"{output}: found an output that is read; expected another place.")
+
+
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """Read JSON, as `write_json` writes it; `expected` names in the error what it should hold.
 
@@ -117,6 +152,7 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
         AuditError: the file cannot be read, or is empty, truncated or no JSON.
     """
     text = ""
+    check_no_pipe(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
         return json.loads(text, parse_constant=_refuse)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import takewhile
+from itertools import product
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
@@ -56,16 +56,15 @@ def _visible() -> list[str]:
     ends the list.
     """
     there = [str(index) for index, _ in enumerate(DEVICE_FILES.glob("nvidia[0-9]*"))]
-    entries = [
-        entry.strip()
-        for entry in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(there)).split(",")
-    ]
-    return list(
-        takewhile(
-            lambda entry: entry.startswith(("GPU-", "MIG-")) or entry in there,
-            entries if there else [],
-        )
-    )
+    if not there:
+        return []
+    found = []
+    for entry in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(there)).split(","):
+        name = entry.strip()
+        if name not in there and not name.startswith(("GPU-", "MIG-")):
+            break
+        found.append(name)
+    return found
 
 
 def smallest_gpu_mb() -> int | None:
@@ -98,17 +97,12 @@ def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
     be given different GPUs.
     """
     waiting = False
-    # The first place on every GPU before the second on any.
-    places = [
-        (index, f"\0fa-audit/{gpu}/{n}")
-        for n in range(jobs_per_gpu())
-        for index, gpu in enumerate(gpus)
-    ]
     while True:
-        for index, name in places:
+        # The first place on every GPU before the second on any.
+        for place, (index, gpu) in product(range(jobs_per_gpu()), enumerate(gpus)):
             with socket.socket(socket.AF_UNIX) as lock:
                 try:
-                    lock.bind(name)
+                    lock.bind(f"\0fa-audit/{gpu}/{place}")
                 except OSError as error:
                     if error.errno != errno.EADDRINUSE:
                         raise
