@@ -207,14 +207,14 @@ VIOLATIONS = {  # attributes of the model, and words of the error
     ),
     "a state short": (
         {"answer": lambda y, h, r: (y, h[1:]) if r else y},
-        "found 3 hidden states for 3 blocks; expected 4",
+        "must return (logits, [h_0..h_L]), 4 states for 3 blocks",
     ),
     "logits alone": ({"answer": lambda y, h, r: y}, "must return (logits, [h_0..h_L])"),
     "other states": (
         {"answer": lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]]) if r else y},
         "are not those at its blocks",
     ),
-    "another answer": ({"answer": lambda y, h, r: (2 * y, h) if r else y}, "two forward passes"),
+    "another answer": ({"answer": lambda y, h, r: (2 * y, h) if r else y}, "same forward pass"),
 }
 
 

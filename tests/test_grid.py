@@ -18,7 +18,7 @@ from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks import ARCHITECTURES, architecture_options
-from fa_audit.networks.description import READS
+from fa_audit.networks.readings import READS
 from fa_audit.results.kinds import KINDS
 
 CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]

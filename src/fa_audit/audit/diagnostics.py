@@ -29,7 +29,6 @@ from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio,
 from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
-    CHUNK,
     LossFunction,
     Reference,
     in_double,
@@ -420,10 +419,9 @@ def _measure_double(
 
 def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:
     """Name what is custom between the states and the loss."""
-    size = (network.chunk or CHUNK) if loss_fn is F.cross_entropy else len(x)  # as in `reference`
 
     def run() -> Tensor:
-        return scalar_loss(loss_fn, network.chain(x[:size].clone()).logits, labels[:size])
+        return scalar_loss(loss_fn, network.chain(x.clone()).logits, labels)
 
     try:
         return listed(custom_parts(network, run))

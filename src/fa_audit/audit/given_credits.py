@@ -34,9 +34,9 @@ from fa_audit.core.metrics import median_of
 from fa_audit.core.randomness import stream_seed
 from fa_audit.core.vectors import WITHOUT_ANGLE, Measured, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
-from fa_audit.networks.description import passes_from, shown
+from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, in_double, reference, untouched
+from fa_audit.networks.trace import LossFunction, in_double, reference, shown, untouched
 
 CreditFunction = Callable[
     ..., Sequence[Tensor]

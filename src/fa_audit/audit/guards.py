@@ -22,8 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import IGNORED, Batch, Diagnostics
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
-from fa_audit.networks.contract import deviation
-from fa_audit.networks.description import WHOLE
+from fa_audit.networks.description import WHOLE, check_repeats
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
@@ -40,7 +39,6 @@ from fa_audit.protocol.checks import DOUBTED, NOT_COMPARED
 from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
-DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
 SUMMED = 1e-4  # relative: difference below which the loss of a batch is the sum of the losses of its halves
 FAILED = 0.05  # by which a suspected baseline's accuracy is below a linear readout's
@@ -196,19 +194,10 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     Raises:
         AuditError: the two passes differ.
     """
+    check_repeats(network, x)
     with untouched(network):
-        states, _, first = network.chain(x.clone())
-        with torch.no_grad():
-            second = network(x.clone())
-    first = first.detach()
-    finite = bool(first.isfinite().all() and second.isfinite().all())
-    if finite and (distance := deviation(first, second)) > DIFFERENT:
-        name = type(getattr(network, "model", network)).__name__
-        raise AuditError(
-            f"{name}: two forward passes of the same inputs in evaluation mode differ by {distance:.2g} of"
-            " the largest logit; expected the same logits. Turn off dropout (training=self.training), noise and"
-            " whatever counts passes."
-        )
+        states, _, outputs = network.chain(x.clone())
+    outputs = outputs.detach()
     shapes = [tuple(h.shape) for h in states]
     broken = [
         name.removeprefix("model.")
@@ -219,12 +208,12 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     found = [
         DATA_AS_STATE if reads_data(states[0], x) else "",
         f"{listed(broken, 3)}: {unused}" if broken else "",
-        _probabilities(second) if logits and second.dim() == 2 else "",
-        _narrow(network, [*states, second]),
+        _probabilities(outputs) if logits and outputs.dim() == 2 else "",
+        _narrow(network, [*states, outputs]),
         _transposed(network, shapes),
         _unproven(network),
     ]
-    return second.shape[-1], list(filter(None, found))
+    return outputs.shape[-1], list(filter(None, found))
 
 
 def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
@@ -237,7 +226,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     """
     half = len(x) // 2
     with untouched(network), torch.no_grad():
-        logits, _ = outputs_of(network, x, keep=0)
+        logits, _ = outputs_of(network, x)
         parts = (slice(None), slice(half or None), slice(half, None))
         whole, one, other = (
             float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts

@@ -27,11 +27,11 @@ from fa_audit.audit.guards import (
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_model
-from fa_audit.networks.description import NotWhole, describe, shown
+from fa_audit.networks.description import NotWhole, describe
 from fa_audit.networks.network import Network
 from fa_audit.networks.proposals import LEAST_COVERED, propose
 from fa_audit.networks.states import Description
-from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, untouched
+from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, shown, untouched
 
 BATCHES, BATCH_SIZE = (
     10,
@@ -185,7 +185,7 @@ def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction)
         if not any(bool(tensor.isnan().any()) for tensor in (x, labels)):
             continue
         with untouched(network), torch.no_grad():
-            loss = scalar_loss(loss_fn, outputs_of(network, x, keep=0)[0], labels)
+            loss = scalar_loss(loss_fn, outputs_of(network, x)[0], labels)
         if loss.isnan().any():
             yield (
                 f"{name}: batch {index} has NaN in its {'inputs' if bool(x.isnan().any()) else 'labels'}, and so in its"

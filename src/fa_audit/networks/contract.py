@@ -12,14 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.networks.description import DescribedNetwork, describe, shown
+from fa_audit.networks.description import DIFFERENT, DescribedNetwork, apart, describe
 from fa_audit.networks.network import Network
 from fa_audit.networks.proposals import propose
 from fa_audit.networks.readings import READS, reading_of
 from fa_audit.networks.states import Description, hook_points
-from fa_audit.networks.trace import untouched
-
-TOLERANCE = 1e-4  # relative to the largest entry; the same operations are usually exact
+from fa_audit.networks.trace import shown, untouched
 
 
 def wrap_model(model: nn.Module, x: Tensor) -> Network:
@@ -52,25 +50,40 @@ def wrap_model(model: nn.Module, x: Tensor) -> Network:
     except AuditError as error:
         instead = "put h = hook(h) with a fa_audit.HookPoint at every state"
         with suppress(AuditError):  # the first error says what is wrong with the model
-            if found := propose(model, x):
-                instead = f"pass {found[0].python}, which fits this model"
+            proposals = propose(model, x)
+            if proposals:
+                instead = f"pass {proposals[0].python}, which fits this model"
         raise AuditError(f"{error} Without the contract, {instead}.") from error
 
 
 def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
+    """Describe a model by its blocks, and check that these are between the states it returns."""
+    name, blocks = type(model).__name__, getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList | nn.Sequential):
+        children = ", ".join(child for child, _ in model.named_children()) or "none"
+        raise AuditError(f"{name}: expected an nn.ModuleList 'blocks'; found children: {children}.")
     with untouched(model), torch.no_grad():
-        logits, hidden = _own_forward(model, x)
+        try:
+            logits, hidden = model(x.clone(), return_hidden=True)
+            right = len(hidden) == len(blocks) + 1 and all(h.dim() > 1 for h in hidden)
+            found = f"{shown(logits)} and {shown(hidden)}"
+        except Exception as error:  # external code may raise anything
+            right, found = False, first_line(error)
+    if not right or not isinstance(logits, Tensor):
+        raise AuditError(
+            f"{name}: model(x, return_hidden=True) must return (logits, [h_0..h_L]),"
+            f" {len(blocks) + 1} states for {len(blocks)} blocks; found {found}."
+        )
     network = describe(model, Description("blocks.*"), x)
     with untouched(model), torch.no_grad():
         states, again = network.states_of(x)
-    if deviation(logits, again) > TOLERANCE:
+    if apart(logits, again) > DIFFERENT:
         raise AuditError(
-            f"{type(model).__name__}: two forward passes of the same inputs in evaluation mode differ; expected the"
-            " same logits. Turn off dropout (training=self.training) and noise."
+            f"{name}: with return_hidden=True its logits are others than without; expected the same"
+            " forward pass."
         )
-    pooled = (
-        states[-1].dim() < hidden[-1].dim()
-    )  # the model reads a vector of h_L before its head's first module
+    # The model may read a vector of h_L before its head's first module.
+    pooled = states[-1].dim() < hidden[-1].dim()
     for reads in READS if pooled else (reading_of(network, x),):
         network.read_by(reads)
         if len(states) == len(hidden) and all(
@@ -78,59 +91,15 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
         ):
             return network
     raise AuditError(
-        f"{type(model).__name__}: its hidden states are not those at its blocks ({', '.join(network.names)}). Expected"
-        " h_l to be what block l reads, and h_L what the head reads."
+        f"{name}: its hidden states are not those at its blocks ({', '.join(network.names)})."
+        " Expected h_l to be what block l reads, and h_L what the head reads."
     )
-
-
-def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Run the model and check its logits and states against the contract."""
-    if not isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential):
-        children = ", ".join(name for name, _ in model.named_children())
-        own = getattr(model, "blocks", None)
-        hint = (
-            f" Its 'blocks' is a {type(own).__name__}, which hides their parameters."
-            if own is not None
-            else ""
-        )
-        raise AuditError(
-            f"{type(model).__name__}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
-        )
-    must_return = (
-        f"{type(model).__name__}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
-    )
-    try:
-        logits, hidden = model(x.clone(), return_hidden=True)
-        hidden = list(hidden)
-    except Exception as error:  # external code may raise anything
-        raise AuditError(
-            f"{must_return}; on inputs {tuple(x.shape)} of {x.dtype} it failed: {first_line(error)}."
-        ) from error
-    if not isinstance(logits, Tensor) or not all(isinstance(state, Tensor) for state in hidden):
-        raise AuditError(
-            f"{must_return}, logits and tensors; found {shown(logits)} and {shown(hidden)}."
-        )
-    if len(hidden) != len(model.blocks) + 1:
-        raise AuditError(
-            f"{type(model).__name__}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"
-            f" expected {len(model.blocks) + 1}, h_0 being the embedding's output."
-        )
-    return logits, hidden
 
 
 def _read_alike(network: DescribedNetwork, h: Tensor, other: Tensor) -> bool:
-    known = h.dim() in network.averaged and other.dim() in network.averaged
-    return known and deviation(network.read(h), network.read(other)) <= TOLERANCE
-
-
-def deviation(expected: Tensor, found: Tensor) -> float:
-    """Return the largest difference relative to the largest expected entry; non-finite entries must
-    coincide.
-    """
-    if expected.shape != found.shape or not torch.equal(expected.isfinite(), found.isfinite()):
-        return float("inf")
-    finite = expected.isfinite()
-    if not finite.any():
-        return 0.0
-    expected, found = expected[finite].double(), found[finite].double()
-    return ((expected - found).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
+    """Return whether two states have the same vector; what is not finite is not compared."""
+    one, other = network.read(h), network.read(other)
+    if one.shape != other.shape:
+        return False
+    finite = one.isfinite() & other.isfinite()
+    return not apart(one[finite], other[finite]) > DIFFERENT

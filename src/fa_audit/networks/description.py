@@ -9,7 +9,6 @@ Shapes: B batch, d features, T tokens, C classes.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,7 @@ from tqdm import tqdm
 from fa_audit.core.errors import AuditError, first_line, unknown
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.network import Chain, Network
-from fa_audit.networks.readings import READS, TOKENS, check_reading
+from fa_audit.networks.readings import READS, TOKENS, averaged, check_reading
 from fa_audit.networks.states import (
     INPUT,
     Description,
@@ -36,14 +35,13 @@ from fa_audit.networks.states import (
     storages,
     visited,
 )
-from fa_audit.networks.trace import logits_of, owned_by, runs_on, trace, untouched
+from fa_audit.networks.trace import logits_of, owned_by, runs_on, shown, trace, untouched
 
 FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
-ROUNDING = (
-    1e-6  # of outputs, relative to their length: what kernels that sum in another order change
-)
-ALIKE = 1e-4  # likewise, difference of the outputs of two samples below which it tells nothing
+ALIKE = 1e-4  # difference of two samples' outputs, of their length, below which it tells nothing
+ROUNDING = 1e-6  # likewise, what kernels that sum in another order change
+DIFFERENT = 1e-4  # likewise, difference of two passes above which a network is not the same twice
 
 
 class NotWhole(AuditError):
@@ -85,7 +83,6 @@ class DescribedNetwork(Network):
     """
 
     skip = "none"
-    chunk = sys.maxsize
 
     def __init__(self, model: nn.Module, description: Description) -> None:
         super().__init__()
@@ -106,7 +103,7 @@ class DescribedNetwork(Network):
         """
         if reads not in READS:
             raise unknown("vector of a state", reads, READS, where="reads")
-        self.reads, (self.shapes, self.averaged) = reads, READS[reads]
+        self.reads = reads
 
     @property
     def depth(self) -> int:
@@ -119,7 +116,8 @@ class DescribedNetwork(Network):
         return self._vector(g, torch.sum)
 
     def _vector(self, h: Tensor, over: Callable[..., Tensor]) -> Tensor:
-        if positions := self.averaged[h.dim()]:
+        positions = averaged(self.reads, h.dim())
+        if positions:
             return over(h, dim=positions)
         if self.reads in TOKENS and h.dim() == 3:
             return h[:, TOKENS[self.reads]].clone()  # a view would keep the whole state in memory
@@ -129,7 +127,8 @@ class DescribedNetwork(Network):
         """Return the state `h` with the vector that is read from it moved by `delta` ``(B, d)``,
         shaped like `h`.
         """
-        if positions := self.averaged[h.dim()]:
+        positions = averaged(self.reads, h.dim())
+        if positions:
             for position in positions:
                 delta = delta.unsqueeze(position)
             return h + delta
@@ -147,19 +146,16 @@ class DescribedNetwork(Network):
 
         def visit(place: Place, h: Tensor) -> Tensor | None:
             begun = None
-            needs_none = h.requires_grad or states
-            if not (
-                needs_none or (place.is_input and _made_leaf(h))
-            ):  # what comes before h_0 needs no gradient
-                begun = (
-                    h.detach().clone().requires_grad_() * 1
-                )  # which the model may change in place
-            h = h if begun is None else begun
+            if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
+                # What comes before h_0 needs no gradient. Times 1, since the model may change a
+                # state in place, which torch refuses for a leaf.
+                begun = h = h.detach().clone().requires_grad_() * 1
             if not h.requires_grad:
                 raise self._error(
-                    f"no gradient reaches state {len(states)} ({place}) from the states before. Expected a forward pass"
-                    " without detach(), torch.no_grad() and activation checkpointing with use_reentrant=True between"
-                    " states; docs/recipes.md has a way to leave a detach() out."
+                    f"no gradient reaches state {len(states)} ({place}) from the states before."
+                    " Expected a forward pass without detach(), torch.no_grad() and activation"
+                    " checkpointing with use_reentrant=True between states; docs/recipes.md has a"
+                    " way to leave a detach() out."
                 )
             states.append(h.detach().clone())
             points.append(get_gradient_edge(h))
@@ -186,18 +182,15 @@ class DescribedNetwork(Network):
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return the last state and the outputs of such a pass."""
-        kept = owned_by(
-            self.model
-        )  # held during the pass, so that no state gets the memory of one that is cleared
+        # Held during the pass, so that no state gets the memory of one that is cleared.
+        kept = owned_by(self.model)
         owned = storages(kept)
         states: list[Tensor] = []
 
         def visit(place: Place, h: Tensor) -> Tensor | None:
             value = change(h.clone()) if len(states) == layer else None
-            if value is not None and overwritten(
-                h, value, owned
-            ):  # in place: a skip may use the same tensor
-                value = None
+            if value is not None and overwritten(h, value, owned):
+                value = None  # in place: a skip may use the same tensor
             states.append(h if value is None else value)
             return value
 
@@ -228,8 +221,9 @@ class DescribedNetwork(Network):
             raise
         except Exception as error:  # external code may raise anything
             raise self._error(
-                f"its own forward fails on inputs {tuple(x.shape)} of {x.dtype}: {first_line(error)}."
-                " Expected inputs that the model takes; in a configuration image_shape changes them."
+                f"its own forward fails on inputs {tuple(x.shape)} of {x.dtype}:"
+                f" {first_line(error)}. Expected inputs that the model takes; in a configuration"
+                " image_shape changes them."
             ) from error
 
     def _outputs(self, x: Tensor) -> Any:
@@ -244,20 +238,17 @@ class DescribedNetwork(Network):
         read.
         """
         if not isinstance(h, Tensor) or not h.is_floating_point():
-            raise self._error(
-                f"{what}: found {shown(h)}; expected one tensor of floating-point numbers. Choose other places, or put"
-                " h = hook(h) with a fa_audit.HookPoint where the state is."
-            )
-        if h.dim() == 0 or len(h) != rows:
-            raise self._error(
-                f"{what}: found shape {tuple(h.shape)} for {rows} inputs; expected ({rows}, ...), the batch first."
-                " Choose other places."
-            )
-        if h.dim() not in self.averaged:
-            raise self._error(
-                f"{what}: found shape {tuple(h.shape)}; reads: {self.reads} expects {self.shapes}."
-                f" Change reads (one of: {'; '.join(READS)}) or the places."
-            )
+            expected = "one tensor of floating-point numbers"
+        elif h.dim() < 2 or len(h) != rows:
+            expected = f"({rows}, ...), the batch first"
+        elif self.reads in TOKENS and h.dim() > 3:
+            expected = f"(B, T, d) or (B, d) for reads: {self.reads}"
+        else:
+            return
+        raise self._error(
+            f"{what}: found {shown(h)} for {rows} inputs; expected {expected}. Choose other places,"
+            " or put h = hook(h) with a fa_audit.HookPoint where the state is."
+        )
 
     # ---- where the states are
 
@@ -268,14 +259,13 @@ class DescribedNetwork(Network):
             AuditError: the pass reaches none, or its outputs are not one tensor with a row for
                 every input.
         """
-        described = self.description
-        if described.forward is not None:
+        names, own_pass = self.description.blocks, self.description.forward
+        if own_pass is not None:
             self.places = [Place(self.mark, "", False)]
-        elif isinstance(described.blocks, str) and not described.blocks.startswith(INPUT):
-            self.places = places_of_blocks(
-                self.inner, described.blocks, partial(self._run, x, lambda *_: None)
-            )
-        elif names := described.blocks:
+        elif isinstance(names, str) and not names.startswith(INPUT):
+            run = partial(self._run, x, lambda *_: None)
+            self.places = places_of_blocks(self.inner, names, run)
+        elif names:
             self.places = places_of(self.inner, [names] if isinstance(names, str) else names)
         else:
             self.places = hook_points(self.inner)
@@ -284,8 +274,8 @@ class DescribedNetwork(Network):
             logits = self._run(x, lambda place, h: reached.append(str(place) or "mark"))
         if not reached:
             raise self._error(
-                "no state was found in a forward pass. Expected a fa_audit.HookPoint in its code, h = hook(h), or names"
-                " of modules that run: Description('layers.*')."
+                "no state was found in a forward pass. Expected a fa_audit.HookPoint in its code,"
+                " h = hook(h), or names of modules that run: Description('layers.*')."
             )
         rows = len(logits) if isinstance(logits, Tensor) and logits.dim() and logits.numel() else 0
         if rows != len(x) or not logits.is_floating_point():
@@ -293,7 +283,7 @@ class DescribedNetwork(Network):
                 f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each."
             )
         self.names = tuple(reached)
-        if described.forward is not None:
+        if own_pass is not None:
             self._check_same_outputs(x, logits)
 
     @torch.no_grad()
@@ -305,14 +295,12 @@ class DescribedNetwork(Network):
             own = logits_of(self.model(x.clone()))
         except Exception:  # external code may raise anything
             return
-        if not isinstance(own, Tensor) or own.shape != logits.shape:
-            return
-        off = ((own - logits).norm() / own.norm()).item()
-        if off > WHOLE:
-            self._check_repeats(x, logits)
+        if isinstance(own, Tensor) and own.shape == logits.shape and apart(own, logits) > WHOLE:
+            check_repeats(self, x)
             raise self._error(
-                f"forward= returns other outputs than the model's own forward: {off:.2g} of their length apart."
-                " Expected the same pass, with its states marked."
+                "forward= returns other outputs than the model's own forward:"
+                f" {apart(own, logits):.2g} of their length apart. Expected the same pass, with its"
+                " states marked."
             )
 
     @torch.no_grad()
@@ -324,59 +312,48 @@ class DescribedNetwork(Network):
             AuditError: a state is not whole, and the description is not of partial ones.
         """
         few = x[:FEW] if runs_on(self, x[:FEW]) else x
-        first = self.states_of(few)
-        if len(few) < len(x) and distance(first[1], first[1].roll(1, 0), first[1]) is None:
-            few, first = x, self.states_of(x)  # a few samples may be alike
-        states, logits = first
+        states, logits = self.states_of(few)
+        if distance(logits, logits.roll(1, 0), logits) is None:  # a few samples may be alike
+            few = x
+            states, logits = self.states_of(x)
         self.past = []
         for layer in tqdm(range(len(states)), "state", leave=False, disable=None):
             last, found = self._changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, logits.roll(1, 0), logits)
-            if (
-                share is None and layer < self.depth
-            ):  # the outputs do not tell samples apart: what the head reads may
+            if share is None and layer < self.depth:
+                # The outputs do not tell samples apart: what the head reads may.
                 share = distance(last, states[-1].roll(1, 0), states[-1])
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
-                self._check_repeats(few, logits)
+                check_repeats(self, few)
                 raise NotWhole(
-                    f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not whole:"
-                    f" {100 * min(share, 1):.3g} % of what the outputs know of the inputs goes past it. Put h = hook(h)"
-                    " with a fa_audit.HookPoint where everything passes, or audit it all the same: Description(...,"
-                    " partial=True)."
+                    f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
+                    f" whole: {100 * min(share, 1):.3g} % of what the outputs know of the inputs"
+                    " goes past it. Put h = hook(h) with a fa_audit.HookPoint where everything"
+                    " passes, or audit it all the same: Description(..., partial=True)."
                 )
 
-    def _check_repeats(self, x: Tensor, logits: Tensor) -> None:
-        """Raise an error if another pass on the same inputs has other outputs: then no exchange
-        proves anything.
-        """
-        off = (self._run(x, lambda *_: None) - logits).norm().item()
-        if off > ROUNDING * logits.norm().item():
-            raise self._error(
-                "two forward passes of the same inputs in evaluation mode have different outputs; expected the same."
-                " Turn off dropout (training=self.training), noise and whatever counts passes."
-            )
-
+    @torch.no_grad()
     def share_of_layers(self, x: Tensor) -> float:
         """Return the share of the layers with parameters that run between the first state and the
         last.
         """
-        layers = [
-            part
-            for part in self.inner.modules()
-            if next(part.parameters(recurse=False), None) is not None
-        ]
+        layers = []
+        for part in self.inner.modules():
+            if next(part.parameters(recurse=False), None) is not None:
+                layers.append(Place(part, "", False))
         between: set[nn.Module] = set()
-        ended: list[nn.Module] = []  # since the last state
+        since: set[nn.Module] = set()  # the last state
+        begun = False
 
         def visit(place: Place, h: Tensor) -> None:
-            between.update(ended if begun else ())
-            begun.append(place)
-            ended.clear()
+            nonlocal begun
+            if begun:
+                between.update(since)
+            begun = True
+            since.clear()
 
-        begun: list[Place] = []
-        outputs = [Place(layer, "", False) for layer in layers]
-        with torch.no_grad(), visited(outputs, lambda place, _: ended.append(place.module)):
+        with visited(layers, lambda place, _: since.add(place.module)):
             self._run(x, visit)
         return len(between) / len(layers) if layers else 0.0
 
@@ -456,10 +433,24 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     return 0.0 if off <= ROUNDING * length else off / scale
 
 
-def shown(value: object) -> str:
-    """Format a value for an error: its kind, and a tensor's shape."""
-    if isinstance(value, Tensor):
-        return f"a tensor {tuple(value.shape)} of {value.dtype}"
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__} ({', '.join(type(part).__name__ for part in value)})"
-    return "nothing" if value is None else type(value).__name__
+def apart(one: Tensor, other: Tensor) -> float:
+    """Return the distance of two tensors, relative to the length of the first."""
+    return ((other - one).norm() / one.norm()).item()
+
+
+def check_repeats(network: Network, x: Tensor) -> None:
+    """Check that two passes of a network on the same inputs have the same outputs.
+
+    Raises:
+        AuditError: they differ, so that no two measurements are of the same network.
+    """
+    with untouched(network), torch.no_grad():
+        first, second = network(x.clone()), network(x.clone())
+    finite = bool(first.isfinite().all() and second.isfinite().all())
+    if finite and apart(first, second) > DIFFERENT:
+        raise AuditError(
+            f"{type(getattr(network, 'inner', network)).__name__}: two forward passes of the same"
+            f" inputs in evaluation mode differ by {apart(first, second):.2g} of the outputs'"
+            " length; expected the same. Turn off dropout (training=self.training), noise and"
+            " whatever counts passes."
+        )

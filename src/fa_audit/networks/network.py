@@ -18,7 +18,9 @@ def vector_of(h: Tensor) -> Tensor:
     """Return the vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its
     spatial mean.
     """
-    return h if h.dim() == 2 else h[:, 0] if h.dim() == 3 else h.mean(dim=(2, 3))
+    if h.dim() == 3:
+        return h[:, 0]
+    return h.mean(dim=(2, 3)) if h.dim() == 4 else h
 
 
 class Vector(nn.Module):
@@ -63,20 +65,18 @@ class Network(nn.Module):
     Attributes:
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
             ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip
-                at all.
+            at all.
         width: ``d``, the length of the vector that the protocol sees of a state.
         widths: of ``h_0..h_L``, where blocks change the width; such a class has ``reshapes =
             True``.
         classes: ``C``, the number of logits.
         image_shape: of one input, for methods that send errors there; the engine sets it.
-        chunk: the most samples that run at once; None for the default of `fa_audit.networks.trace`.
     """
 
     embed: nn.Module
     blocks: nn.ModuleList
     head: nn.Module
     skip: Skip = "outside"
-    chunk: int | None = None
     reshapes: ClassVar[bool] = False
     width: int
     widths: tuple[int, ...] = ()
@@ -92,7 +92,9 @@ class Network(nn.Module):
         out = self.blocks[layer](h)
         if self.skip == "outside":
             return out, h + out
-        return (out - h if self.skip == "inside" and out.shape == h.shape else out), out
+        if self.skip == "inside" and out.shape == h.shape:
+            return out - h, out
+        return out, out
 
     def width_of(self, layer: int) -> int:
         """Return the length of the vector of the state ``h_layer``."""
@@ -105,23 +107,18 @@ class Network(nn.Module):
     def read_gradient(self, g: Tensor) -> Tensor:
         """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at the
         whole state.
-
-        Moving a spatial mean by delta moves every position by delta, hence the sum over positions.
         """
-        return g if g.dim() == 2 else g[:, 0] if g.dim() == 3 else g.sum(dim=(2, 3))
+        # Moving a spatial mean by delta moves every position by delta, hence the sum.
+        return g.sum(dim=(2, 3)) if g.dim() == 4 else vector_of(g)
 
     @staticmethod
     def lift(vector: Tensor, like: Tensor) -> Tensor:
         """Return a state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or
         one position.
         """
-        return (
-            vector
-            if like.dim() == 2
-            else vector[:, None]
-            if like.dim() == 3
-            else vector[:, :, None, None]
-        )
+        if like.dim() == 3:
+            return vector[:, None]
+        return vector[:, :, None, None] if like.dim() == 4 else vector
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
         """Return the state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every
@@ -144,9 +141,7 @@ class Network(nn.Module):
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
         """Return the logits ``(B, C)`` of a pass that starts at the state ``h_layer`` = `h`."""
-        for block in range(layer, len(self.blocks)):
-            h = self.split(block, h)[1]
-        return self.head(h)
+        return self._run(h, layer)[1]
 
     def forward(
         self, x: Tensor, return_hidden: bool = False
@@ -155,8 +150,8 @@ class Network(nn.Module):
         states, logits = self._run(self.embed(x))
         return (logits, states) if return_hidden else logits
 
-    def _run(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _run(self, h: Tensor, first: int = 0) -> tuple[list[Tensor], Tensor]:
         states = [h]
-        for layer in range(len(self.blocks)):
+        for layer in range(first, len(self.blocks)):
             states.append(self.split(layer, states[-1])[1])
         return states, self.head(states[-1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
@@ -24,13 +24,12 @@ from fa_audit.networks.readings import reading_of
 from fa_audit.networks.states import INPUT, Description, Place, matching, visited
 from fa_audit.networks.trace import reads_data, untouched
 
-TRIED, ENDS = (
-    8,
-    2,
-)  # groups of modules, those with most parameters first; modules that may read the last state
-ALIKE = 0.8  # a chain with this share of the largest part is as good as the largest, and other things decide
+TRIED = 8  # groups of modules, those with most parameters first
+ENDS = 2  # modules that may read the last state
+ALIKE = 0.8  # share of the largest part that counts as much as the largest
 LEAST_COVERED = 0.5  # of the layers, between states that nobody named
-CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,8 @@ class Proposal:
         """
         blocks = self.description.blocks
         if isinstance(blocks, tuple):
-            shown = f"({', '.join(map(json.dumps, blocks))}{',' * (len(blocks) == 1)})"
+            comma = "," if len(blocks) == 1 else ""
+            shown = f"({', '.join(map(json.dumps, blocks))}{comma})"
         else:
             shown = json.dumps(blocks)
         return f"description=Description({shown}, {json.dumps(self.description.reads)})"
@@ -66,17 +66,6 @@ class Proposal:
 
     def __str__(self) -> str:
         return f"# {self.note}\n{self.python}\n\n# the same in a configuration\n{self.yaml}"
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """The model as described by some modules, the names of their classes, and whether states differ
-    in dimensions.
-    """
-
-    network: DescribedNetwork
-    kinds: tuple[str, ...]
-    uneven: bool
 
 
 def propose(model: nn.Module, batch: Any) -> list[Proposal]:
@@ -105,17 +94,22 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise AuditError(
-            f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not compile."
+            f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not"
+            " compile."
         )
     model, batch = _of_one_tensor(model, batch)
-    inner = model.model if isinstance(model, OneTensor) else model
+    found: dict[Description, DescribedNetwork] = {}
     with untouched(model):
         _check_runs(model, batch)
-        every = [_fitting(model, inner, names, batch) for names in _candidates(inner)]
-    found = list({fit.network.description: fit for fit in every if fit}.values())
-    most = max((fit.network.covered for fit in found), default=0)
-    best = [fit for fit in found if fit.network.covered >= ALIKE * most]
-    return [_proposal(inner, fit) for fit in sorted(best, key=_rank)]
+        inner = model.model if isinstance(model, OneTensor) else model
+        for names in _candidates(inner):
+            network = _fitting(model, inner, names, batch)
+            if network:
+                found.setdefault(network.description, network)
+        most = max((network.covered for network in found.values()), default=0)
+        best = [network for network in found.values() if network.covered >= ALIKE * most]
+        best.sort(key=lambda network: _rank(network, batch))
+    return [_proposal(network, batch) for network in best]
 
 
 def _check_runs(model: nn.Module, x: Tensor) -> None:
@@ -129,7 +123,7 @@ def _check_runs(model: nn.Module, x: Tensor) -> None:
         ) from error
 
 
-def _candidates(model: nn.Module) -> list[tuple[str, ...]]:
+def _candidates(model: nn.Module) -> list[Names]:
     """Return the names of the modules with parameters of every class, and of the children of every
     container.
     """
@@ -140,27 +134,37 @@ def _candidates(model: nn.Module) -> list[tuple[str, ...]]:
             continue
         groups[type(module)].append(name)
         parent = name.rpartition(".")[0]
-        if isinstance(modules[parent], nn.ModuleList | nn.Sequential | nn.ModuleDict):
+        if isinstance(modules[parent], CONTAINERS):
             groups[parent].append(name)
     outermost = dict.fromkeys(map(_outermost, groups.values()))
-    return sorted(outermost, key=lambda names: -_parameters(modules, names))[:TRIED]
+
+    def parameters(names: Names) -> int:
+        return sum(part.numel() for name in names for part in modules[name].parameters())
+
+    return sorted(outermost, key=parameters, reverse=True)[:TRIED]
 
 
-def _parameters(modules: Mapping[str, nn.Module], names: tuple[str, ...]) -> int:
-    return sum(parameter.numel() for name in names for parameter in modules[name].parameters())
+def _outermost(names: Sequence[str]) -> Names:
+    """Leave out modules within others."""
+    found = []
+    for name in names:
+        if not any(name.startswith(f"{other}.") for other in names):
+            found.append(name)
+    return tuple(found)
 
 
-def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tensor) -> _Fit | None:
-    """Return the description of some modules whose states are whole: by their outputs, or inputs
-    where more is between.
+def _fitting(
+    model: nn.Module, inner: nn.Module, names: Names, x: Tensor
+) -> DescribedNetwork | None:
+    """Describe the model by some modules whose states are whole: by their outputs, or by their
+    inputs where these have more between them.
 
     Modules that read the data or return the outputs are the embedding and the head: without them,
     states are between the others.
     """
-    kinds = tuple(sorted({type(inner.get_submodule(name)).__name__ for name in names}))
     pattern = _pattern(inner, names)
-    rest: tuple[str, ...] = ()
-    found: list[_Fit] = []
+    rest: Names = ()
+    found: list[DescribedNetwork] = []
     for blocks in (pattern, *_by_inputs(model, inner, pattern, names, x)):
         try:
             network = describe(model, Description(blocks), x)
@@ -172,25 +176,19 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
             outer = network.names[-1 if ends else 0].removeprefix(INPUT)
             rest = rest or tuple(name for name in names if name != outer)
         elif network.depth and None not in network.past[:-1]:
-            found.append(_Fit(network, kinds, len({h.dim() for h in states}) > 1))
-            if blocks == pattern and isinstance(
-                pattern, str
-            ):  # from the first input to the last output
-                break
-    if not found:
-        return _fitting(model, inner, rest, x) if 0 < len(rest) < len(names) else None
-    best = max(found, key=lambda fit: fit.network.covered)
-    best.network.read_by(reading_of(best.network, x))
-    return best
+            found.append(network)
+            if blocks == pattern and isinstance(pattern, str):
+                break  # from the first input to the last output
+    if found:
+        return max(found, key=lambda network: network.covered)
+    if 0 < len(rest) < len(names):
+        return _fitting(model, inner, rest, x)
+    return None
 
 
 def _by_inputs(
-    model: nn.Module,
-    inner: nn.Module,
-    pattern: str | tuple[str, ...],
-    names: tuple[str, ...],
-    x: Tensor,
-) -> list[tuple[str, ...]]:
+    model: nn.Module, inner: nn.Module, pattern: str | Names, names: Names, x: Tensor
+) -> list[Names]:
     """Return descriptions by the inputs of modules, and of one that runs after the last of them."""
     entered: list[str] = []
     every = [Place(module, name, True) for name, module in inner.named_modules() if name]
@@ -198,48 +196,37 @@ def _by_inputs(
         model(x.clone())
     last = max((index for index, name in enumerate(entered) if name in names), default=-1)
     later = [name for name in dict.fromkeys(entered[last + 1 :]) if "." not in name]
-    inputs = [INPUT + each for each in ((pattern,) if isinstance(pattern, str) else pattern)]
+    patterns = (pattern,) if isinstance(pattern, str) else pattern
+    inputs = [INPUT + each for each in patterns]
     return [(*inputs, INPUT + name) for name in later[:ENDS]] if last >= 0 else []
 
 
-def _rank(fit: _Fit) -> tuple[bool, int, bool, bool]:
-    """Return a sort key, the best first: states alike, many blocks, one name, one class that is no
-    mere container.
-    """
-    several = not isinstance(fit.network.description.blocks, str)
-    return fit.uneven, -fit.network.depth, several, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
+def _rank(network: DescribedNetwork, x: Tensor) -> tuple[bool, int, bool]:
+    """Return a sort key, the best first: states alike, many blocks, one name."""
+    states, _ = network.states_of(x)
+    uneven = len({h.dim() for h in states}) > 1
+    return uneven, -network.depth, not isinstance(network.description.blocks, str)
 
 
-def _proposal(inner: nn.Module, fit: _Fit) -> Proposal:
-    network, count = fit.network, fit.network.depth
-    note = f"{count} {'block' if count == 1 else 'blocks'} with {100 * network.covered:.0f} % of the layers, at "
+def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
+    blocks = "1 block" if network.depth == 1 else f"{network.depth} blocks"
+    places = listed(network.names, 3)
     return Proposal(
-        replace(network.description, reads=network.reads),
-        note + listed(network.names, 3),
+        replace(network.description, reads=reading_of(network, x)),
+        f"{blocks} with {100 * network.covered:.0f} % of the layers, at {places}",
         network.covered,
     )
 
 
-def _outermost(names: list[str]) -> tuple[str, ...]:
-    return tuple(
-        name for name in names if not any(name != other and _is_in(name, other) for other in names)
-    )
-
-
-def _is_in(name: str, block: str) -> bool:
-    return f"{name}.".startswith(f"{block}.")
-
-
-# --- readings --------------------------------------------------------------------------------------------------------
+# --- readings ---
 
 
 def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any) -> str:
     """Return what the head reads of the last state of some blocks; all features where batches have
     no inputs.
     """
-    model, x = _of_one_tensor(
-        model, batch[0] if isinstance(batch, list | tuple) and len(batch) == 2 else batch
-    )
+    pair = isinstance(batch, list | tuple) and len(batch) == 2
+    model, x = _of_one_tensor(model, batch[0] if pair else batch)
     if not isinstance(x, Tensor):
         return "all features"
     return reading_of(describe(model, Description(blocks, partial=True), x), x)
@@ -249,35 +236,37 @@ def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
     """Return a model that takes one tensor in place of a mapping, and the tensor; anything else as
     it is.
     """
-    return (
-        (OneTensor(model, layout_of(batch)), as_pair(batch)[0])
-        if isinstance(batch, Mapping)
-        else (model, batch)
-    )
+    if isinstance(batch, Mapping):
+        return OneTensor(model, layout_of(batch)), as_pair(batch)[0]
+    return model, batch
 
 
-# --- patterns --------------------------------------------------------------------------------------------------------
+# --- patterns ---
 
 
-def _pattern(model: nn.Module, names: tuple[str, ...]) -> str | tuple[str, ...]:
+def _pattern(model: nn.Module, names: Names) -> str | Names:
     """Return the shortest patterns that mean these modules: one for all, or one for each container."""
-    if whole := _general(model, names):
+    whole = _general(model, names)
+    if whole:
         return whole
     entries: list[str] = []
-    for _, found in groupby(names, lambda name: name.rpartition(".")[0]):
-        group = tuple(found)
-        entries += [pattern] if (pattern := _general(model, group)) else group
+    for _, group in groupby(names, lambda name: name.rpartition(".")[0]):
+        some = tuple(group)
+        pattern = _general(model, some)
+        entries += [pattern] if pattern else some
     return tuple(entries)
 
 
-def _general(model: nn.Module, names: tuple[str, ...]) -> str:
+def _general(model: nn.Module, names: Names) -> str:
     """Return a pattern that means exactly these modules, in this order; empty where there is none."""
     parts = [name.split(".") for name in names]
-    if len(names) > 1 and len(set(map(len, parts))) == 1:
-        *outer, last = map(_shared, zip(*parts))
-        for end in ("*", last):
-            if matching(model, pattern := ".".join([*outer, end])) == names:
-                return pattern
+    if len(names) == 1 or len(set(map(len, parts))) > 1:
+        return ""
+    *outer, last = map(_shared, zip(*parts))
+    for end in ("*", last):
+        pattern = ".".join([*outer, end])
+        if matching(model, pattern) == names:
+            return pattern
     return ""
 
 

@@ -14,26 +14,27 @@ from torch import Tensor
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.trace import untouched
 
-# The shapes that a state can have and, by its number of dimensions, the dimensions that its vector
-# averages.
-READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
-    "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
-    "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
-    "last token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
-    "spatial mean": (
-        "(B, d, H, W), (B, T, d) or (B, d)",
-        {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)},
-    ),
-    "spatial mean, channels last": (
-        "(B, H, W, d), (B, T, d) or (B, d)",
-        {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)},
-    ),
-}
-TOKENS = {"cls token": 0, "last token": -1}  # readings of one token
-OTHERS = {
-    "cls token": slice(1, None),
-    "last token": slice(None, -1),
-}  # the tokens that it does not read
+READS = (
+    "all features",
+    "cls token",
+    "last token",
+    "spatial mean",
+    "spatial mean, channels last",
+)
+TOKENS = {"cls token": 0, "last token": -1}
+OTHERS = {"cls token": slice(1, None), "last token": slice(None, -1)}  # tokens that are not read
+
+
+def averaged(reads: str, dims: int) -> tuple[int, ...]:
+    """Return the dimensions of a state that a reading averages; tokens ``(B, T, d)`` have one.
+
+    >>> averaged("spatial mean", 4), averaged("spatial mean", 3), averaged("cls token", 3)
+    ((2, 3), (1,), ())
+    """
+    if not reads.startswith("spatial mean"):
+        return ()
+    channels_last = reads.endswith("last") or dims == 3
+    return tuple(range(1, dims - 1) if channels_last else range(2, dims))
 
 
 def check_reading(network: Any, x: Tensor) -> None:
@@ -42,26 +43,26 @@ def check_reading(network: Any, x: Tensor) -> None:
     Raises:
         AuditError: it reads others.
     """
+    if network.reads == "all features":
+        return
     with untouched(network), torch.no_grad():
         states, logits = network.states_of(x)
-        top = states[-1]
-        if (
-            top.dim() != 3
-            or top.shape[1] == 1
-            or network.reads == "all features"
-            or not logits.isfinite().all()
-        ):
+        if states[-1].dim() != 3 or states[-1].shape[1] == 1 or not logits.isfinite().all():
             return
-        alone = [name for name in OTHERS if not _depends_on(network, x, name)]
-        expected = alone[0] if alone else ""
-        if not alone and network.reads in TOKENS:
-            expected = "spatial mean (of the tokens) or all features"
-        elif not alone and _any_order(network, x, (2,)) and not _any_order(network, x, (1,)):
-            expected = "all features: (B, d, T) has its positions last"
-    if expected and network.reads not in alone:
+        alone = [token for token in TOKENS if not _depends_on_others(network, x, token)]
+        positions_last = _any_order(network, x, (2,)) and not _any_order(network, x, (1,))
+    if alone:
+        expected = alone[0]
+    elif network.reads in TOKENS:
+        expected = "spatial mean (of the tokens) or all features"
+    elif positions_last:
+        expected = "all features: (B, d, T) has its positions last"
+    else:
+        return
+    if network.reads not in alone:
         raise AuditError(
-            f"{type(network.inner).__name__}: reads: found {network.reads}; by the logits the head reads something else"
-            f" of the last state. Expected {expected}."
+            f"{type(network.inner).__name__}: reads: found {network.reads}; by the logits the head"
+            f" reads something else of the last state. Expected {expected}."
         )
 
 
@@ -71,25 +72,27 @@ def reading_of(network: Any, x: Tensor) -> str:
     """
     with untouched(network), torch.no_grad():
         states, _ = network.states_of(x)
-        top, few = states[-1], x
+        top = states[-1]
         if top.dim() == 3 and top.shape[1] > 1:
-            for reading in OTHERS:
-                if not _depends_on(network, few, reading):
-                    return reading
-        for reading in ("spatial mean", "spatial mean, channels last"):
-            over = READS[reading][1].get(top.dim())
-            if over and _any_order(network, few, over):
-                return reading
-    return "spatial mean" if top.dim() == 2 < max(h.dim() for h in states) else "all features"
+            for token in TOKENS:
+                if not _depends_on_others(network, x, token):
+                    return token
+        for mean in ("spatial mean", "spatial mean, channels last"):
+            positions = averaged(mean, top.dim())
+            if positions and _any_order(network, x, positions):
+                return mean
+    # A head that reads a vector says nothing about maps before it.
+    maps = top.dim() == 2 and any(h.dim() > 2 for h in states)
+    return "spatial mean" if maps else "all features"
 
 
-def _depends_on(network: Any, x: Tensor, reading: str) -> bool:
-    """Return whether NaN in the other tokens of the last state reach the outputs, even through
-    weights of zero.
+def _depends_on_others(network: Any, x: Tensor, token: str) -> bool:
+    """Return whether NaN in all other tokens of the last state reach the outputs, as they do even
+    through weights of zero.
     """
 
     def spoilt(h: Tensor) -> Tensor:
-        h[:, OTHERS[reading]] = torch.nan
+        h[:, OTHERS[token]] = torch.nan
         return h
 
     return not bool(network.logits_with(x, network.depth, spoilt).isfinite().all())
@@ -108,6 +111,5 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
         other = network.logits_with(x, network.depth, lambda h: noise(h).flip(positions))
     except AuditError:
         return False
-    return bool(one.isfinite().all()) and torch.allclose(
-        one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item()
-    )
+    rounding = 100 * torch.finfo(one.dtype).eps * one.abs().max().item()
+    return bool(one.isfinite().all()) and torch.allclose(one, other, rtol=0, atol=rounding)

@@ -23,6 +23,7 @@ from fa_audit.core.errors import AuditError, printable
 from fa_audit.networks.trace import is_dense
 
 INPUT = "input:"
+NEAR = 4  # names in an error
 
 
 class HookPoint(nn.Identity):
@@ -194,7 +195,7 @@ def storages(values: Any) -> frozenset[int]:
     return frozenset(value.untyped_storage().data_ptr() for value in values if is_dense(value))
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- names ---
 
 
 def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> list[Place]:
@@ -207,89 +208,86 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
         AuditError: no block ran.
     """
     blocks = {model.get_submodule(name): name for name in matches(model, pattern)}
-    seen = _calls(model, blocks, run)
-    if not seen.calls:
+    order = _Order(model, blocks)
+    with visited(order.places, order.visit), torch.no_grad():
+        run()
+    if not order.ran:
         raise AuditError(
             f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass."
         )
-    first, *others = [call.module for call in seen.calls]
-    followed = [
-        _same(call.returned, after.given) for call, after in zip(seen.calls, seen.calls[1:])
-    ]
-    reader, last = seen.reader(), seen.calls[-1].returned
-    if reader and not others and isinstance(last, Tensor):
-        followed = [last.shape != reader.given.shape or _same(last, reader.given)]
-    if all(followed) and first not in others:
-        return [
-            Place(first, blocks[first], True),
-            *(Place(block, name, False) for block, name in blocks.items()),
-        ]
+    first, *others = order.ran
+    reader, unchanged = order.reader()
+    handed_on = [*order.handed_on]
+    if reader and not others:
+        handed_on.append(unchanged)
+    if all(handed_on) and first not in others:
+        outputs = [Place(block, name, False) for block, name in blocks.items()]
+        return [Place(first, blocks[first], True), *outputs]
     inputs = [Place(block, name, True) for block, name in blocks.items()]
-    return [*inputs, Place(reader.module, seen.names[reader.module], True)] if reader else inputs
+    return [*inputs, reader] if reader else inputs
 
 
-class _Call(NamedTuple):
-    module: nn.Module
-    given: Any
-    returned: Any = None
+class _Order:
+    """What a forward pass runs: blocks, and other modules between them and after the last one.
 
-
-@dataclass
-class _Calls:
-    """A forward pass: calls of blocks, and of other modules before them, between them and after the
-    last one.
+    Attributes:
+        places: to be visited.
+        ran: the blocks, in the order of their calls.
+        handed_on: for every block but the first, whether its input is what the block before
+            returned.
     """
 
-    names: dict[nn.Module, str]
-    calls: list[_Call]
-    before: set[nn.Module]
-    between: list[_Call]
-    after: list[_Call]
+    def __init__(self, model: nn.Module, blocks: Mapping[nn.Module, str]) -> None:
+        self.blocks = blocks
+        self.ran: list[nn.Module] = []
+        self.handed_on: list[bool] = []
+        self._inside = 0  # blocks that have not returned yet
+        self._returned: Any = None  # by the last block
+        self._entered: Counter[nn.Module] = Counter()
+        self._after: list[tuple[Place, bool]] = []  # since the last block; do they read its output
+        self._between: set[str] = set()  # containers of modules between blocks
+        self.places = []
+        for name, module in model.named_modules():
+            if module in blocks:
+                self.places.append(Place(module, blocks[module], False))
+            if name:
+                self.places.append(Place(module, blocks.get(module, name), True))
 
-    def reader(self) -> _Call | None:
-        """Return the head's first module: it did not run before, nor another one of its container
-        between blocks.
-        """
-        between = {call.module for call in self.between}
-        containers = {self._container(module) for module in between} - {""}
-        times = Counter(call.module for call in self.after)
-        for call in self.after:
-            runs_once = times[call.module] == 1 and call.module not in between | self.before
-            if runs_once and self._container(call.module) not in containers:
-                return call
-        return None
-
-    def _container(self, module: nn.Module) -> str:
-        return self.names[module].rpartition(".")[0]
-
-
-def _calls(model: nn.Module, blocks: Mapping[nn.Module, str], run: Callable[[], Any]) -> _Calls:
-    seen = _Calls({module: name for name, module in model.named_modules()}, [], set(), [], [])
-    opened: list[_Call] = []
-
-    def visit(place: Place, h: Any) -> None:
-        value = h.detach().clone() if isinstance(h, Tensor) else h
-        if place.module not in blocks:
-            if not seen.calls:
-                seen.before.add(place.module)
-            elif not opened and isinstance(h, Tensor):
-                seen.after.append(_Call(place.module, value))
+    def visit(self, place: Place, h: Any) -> None:
+        if place.module not in self.blocks:
+            self._entered[place.module] += 1
+            if self.ran and not self._inside and isinstance(h, Tensor):
+                returned = self._returned
+                alike = isinstance(returned, Tensor) and returned.shape == h.shape
+                self._after.append((place, not alike or _same(returned, h)))
         elif place.is_input:
-            opened.append(_Call(place.module, value))
-            seen.between += seen.after
-            seen.after.clear()
+            if self.ran:
+                self.handed_on.append(_same(self._returned, h))
+            self._inside += 1
+            self._between.update(_container(after.name) for after, _ in self._after)
+            self._after.clear()
         else:
-            seen.calls.append(opened.pop()._replace(returned=value))
+            self.ran.append(place.module)
+            self._inside -= 1
+            # A copy, since the model may go on in place.
+            self._returned = h.detach().clone() if isinstance(h, Tensor) else h
 
-    both = [Place(block, name, side) for block, name in blocks.items() for side in (True, False)]
-    rest = [
-        Place(part, name, True)
-        for name, part in model.named_modules()
-        if name and part not in blocks
-    ]
-    with visited([*both, *rest], visit), torch.no_grad():
-        run()
-    return seen
+    def reader(self) -> tuple[Place | None, bool]:
+        """Return the input of the head's first module, and whether it is the last block's output.
+
+        The head runs once; norms and activations that a model has in a list of their own, one for
+        every block, are not the head.
+        """
+        for place, unchanged in self._after:
+            container = _container(place.name)
+            between = bool(container) and container in self._between
+            if self._entered[place.module] == 1 and not between:
+                return place, unchanged
+        return None, True
+
+
+def _container(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -306,19 +304,15 @@ def matches(model: nn.Module, entry: str) -> tuple[str, ...]:
     Raises:
         AuditError: none does.
     """
-    if found := matching(model, entry):
-        return found
-    module, place = model, "the model"  # the innermost that a prefix of the name reaches
-    for index, part in enumerate(path := entry.split("."), 1):
-        if part not in (children := dict(module.named_children())):
-            break
-        module, place = children[part], f"'{'.'.join(path[:index])}'"
-    near = difflib.get_close_matches(entry, [name for name, _ in _named(model)], n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise AuditError(
-        f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module; {place} has:"
-        f" {', '.join(name for name, _ in module.named_children()) or 'none'}.{hint}"
-    )
+    found = matching(model, entry)
+    if not found:
+        names = [name for name, _ in _named(model)]
+        near = difflib.get_close_matches(entry, names, NEAR) or names[:NEAR]
+        raise AuditError(
+            f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module. There are"
+            f" {', '.join(near) or 'none'}."
+        )
+    return found
 
 
 def matching(model: nn.Module, entry: str) -> tuple[str, ...]:

@@ -20,18 +20,10 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
 
-LossFunction = Callable[
-    [Tensor, Tensor], Tensor
-]  # of logits (B, C) and labels, a scalar: a mean over the batch
-CHUNK = 2048  # samples that run at once by default
+# Of logits (B, C) and labels, a scalar: a mean over the batch.
+LossFunction = Callable[[Tensor, Tensor], Tensor]
 SMALL = 2**20  # entries of a tensor beside parameters and buffers whose values are put back, too
-CONTAINERS = (
-    dict,
-    OrderedDict,
-    list,
-    set,
-    deque,
-)  # of a module's attributes, those whose contents are put back
+CONTAINERS = (dict, OrderedDict, list, set, deque)  # attributes whose contents are put back
 
 
 @dataclass(frozen=True)
@@ -63,9 +55,8 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
             network's own.
     """
     embedded = network.embed(x)
-    if (
-        torch.is_grad_enabled() and not embedded.requires_grad
-    ):  # no parameter learns there, and g_0 is still wanted
+    if torch.is_grad_enabled() and not embedded.requires_grad:
+        # No parameter learns there, and g_0 is still wanted.
         embedded = embedded.detach().requires_grad_()
     states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
@@ -107,49 +98,28 @@ def reference(
     """Return states and true gradients at every state boundary, from the network's own forward
     pass.
 
-    Touches no ``.grad``; works with frozen parameters and inside ``torch.no_grad()``. A loss other
-    than the cross-entropy sees the whole batch at once, whatever memory that takes: it need not be
-    a mean.
+    Touches no ``.grad``; works with frozen parameters and inside ``torch.no_grad()``. The whole
+    batch runs at once, whatever memory that takes: a loss need not be a mean.
 
     Raises:
         AuditError: the loss fails or is not a scalar.
     """
-    size = (network.chunk or CHUNK) if loss_fn is F.cross_entropy else len(x)
-    parts = [
-        _part(network, *part, len(x), loss_fn) for part in zip(x.split(size), labels.split(size))
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    states = tuple(map(torch.cat, zip(*(part.states for part in parts))))
-    gradients = tuple(map(torch.cat, zip(*(part.gradients for part in parts))))
-    logits, at_logits = (
-        torch.cat([part.logits for part in parts]),
-        torch.cat([part.at_logits for part in parts]),
-    )
-    finite, loss = all(part.finite for part in parts), sum(part.loss for part in parts)
-    return Reference(states, gradients, logits, finite, parts[0].positions, loss, at_logits)
-
-
-def _part(
-    network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction
-) -> Reference:
-    """Return the `reference` of some samples of a batch of size `batch`, with gradients of the
-    whole batch's loss.
-    """
     with torch.enable_grad():
-        states, points, logits = network.chain(
-            x.clone()
-        )  # a network may work on its input in place
-        loss = scalar_loss(loss_fn, logits, labels) * (len(x) / batch)
+        # A copy, since a network may work on its input in place.
+        states, points, logits = network.chain(x.clone())
+        loss = scalar_loss(loss_fn, logits, labels)
         *gradients, at_logits = _gradients(loss, [*points, logits])
+    tensors = (*states, *gradients, logits)
+    # Where a vector is a mean over positions, the gradient of ones is their number.
+    ones = [network.read_gradient(torch.ones_like(g[:1])) for g in gradients]
     return Reference(
-        tuple(network.read(h) for h in states),
-        tuple(network.read_gradient(g) for g in gradients),
-        logits.detach(),
-        all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
-        tuple(int(network.read_gradient(torch.ones_like(g[:1])).flatten()[0]) for g in gradients),
-        loss.item(),
-        at_logits,
+        states=tuple(map(network.read, states)),
+        gradients=tuple(map(network.read_gradient, gradients)),
+        logits=logits.detach(),
+        finite=all(bool(tensor.isfinite().all()) for tensor in tensors),
+        positions=tuple(int(one.flatten()[0]) for one in ones),
+        loss=loss.item(),
+        at_logits=at_logits,
     )
 
 
@@ -173,7 +143,7 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
     Raises:
         AuditError: the function fails, or does not return a scalar that depends on the logits.
     """
-    expected = "expected a function of logits and labels that returns the mean loss, a tensor of one number"
+    expected = "expected a function of logits and labels that returns the mean loss as one number"
     try:
         loss = loss_fn(logits, labels.clone())
     except Exception as error:  # external code may raise anything
@@ -182,12 +152,7 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
             f"loss_fn: on {given} it failed: {first_line(error)}; {expected}."
         ) from error
     if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex():
-        found = (
-            f"a tensor {tuple(loss.shape)} of {loss.dtype}"
-            if isinstance(loss, Tensor)
-            else type(loss).__name__
-        )
-        raise AuditError(f"loss_fn: it returned {found}; {expected}.")
+        raise AuditError(f"loss_fn: it returned {shown(loss)}; {expected}.")
     if logits.requires_grad and not loss.requires_grad:
         raise AuditError(
             f"loss_fn: it returned a number without a gradient; {expected}, computed by torch."
@@ -196,16 +161,10 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
 
 
 @torch.no_grad()
-def outputs_of(network: Network, x: Tensor, keep: int | None = None) -> tuple[Tensor, list[Tensor]]:
-    """Return logits ``(B, C)`` and the vectors of the first `keep` states (default all), each ``(B,
-    d)``.
-    """
-    found = []
-    for part in x.split(network.chunk or CHUNK):
-        logits, states = network(part.clone(), return_hidden=True)
-        found.append((logits, *map(network.read, states[:keep])))
-    logits, *vectors = map(torch.cat, zip(*found))
-    return logits, vectors
+def outputs_of(network: Network, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return outputs ``(B, ...)`` and the vectors of all states, each ``(B, d)``."""
+    logits, states = network(x.clone(), return_hidden=True)
+    return logits, [network.read(h) for h in states]
 
 
 @dataclass(frozen=True)
@@ -221,12 +180,12 @@ class Forward:
 
 def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[Forward]:
     """Run every batch forward once, and leave the network as it was."""
+    passes = []
     with untouched(network):
-        passes = [(labels, *outputs_of(network, x, keep=1)) for x, labels in batches]
-    return [
-        Forward(labels.to(torch.int64), logits.double(), h.double())
-        for labels, logits, [h] in passes
-    ]
+        for x, labels in batches:
+            logits, states = outputs_of(network, x)
+            passes.append(Forward(labels.to(torch.int64), logits.double(), states[0].double()))
+    return passes
 
 
 @torch.no_grad()
@@ -252,6 +211,15 @@ def logits_of(answer: Any) -> Any:
     )
 
 
+def shown(value: object) -> str:
+    """Format a value for an error: its kind, and a tensor's shape."""
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {value.dtype}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} ({', '.join(type(part).__name__ for part in value)})"
+    return "nothing" if value is None else type(value).__name__
+
+
 def is_dense(value: Any) -> bool:
     """Return whether a value is a tensor that holds its entries one after the other."""
     strided = isinstance(value, Tensor) and value.layout == torch.strided
@@ -268,11 +236,14 @@ def _kept(model: nn.Module) -> list[Tensor]:
     dictionary.
     """
     registered = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    values = [value for module in model.modules() for value in vars(module).values()]
-    values += [
-        part for value in values if isinstance(value, list | tuple | deque) for part in value
-    ]
-    values += [part for value in values if isinstance(value, dict) for part in value.values()]
+    values: list[Any] = []
+    for module in model.modules():
+        for value in vars(module).values():
+            values.append(value)
+            if isinstance(value, dict):
+                values.extend(value.values())
+            elif isinstance(value, list | tuple | deque):
+                values.extend(value)
     return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
 
 
@@ -306,8 +277,8 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     if twin is not None:
         yield twin
         return
-    own = {id(t): t for t in owned_by(module) if t.is_floating_point()}.values()
-    contents = [(tensor, tensor.data) for tensor in own]
+    own = {id(t): t for t in owned_by(module) if t.is_floating_point()}
+    contents = [(tensor, tensor.data) for tensor in own.values()]
     try:
         for tensor, content in contents:
             tensor.data = content.double()
@@ -321,11 +292,13 @@ def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> f
     """Return the fraction of samples that `model`, in eval mode and left as it was, classifies
     correctly.
     """
+    right = samples = 0
     with untouched(model), torch.no_grad():
-        hits = torch.cat(
-            [logits_of(model(x.clone())).argmax(dim=-1) == labels for x, labels in batches]
-        )
-    return int(hits.sum()) / len(hits)
+        for x, labels in batches:
+            hits = logits_of(model(x.clone())).argmax(dim=-1) == labels
+            right += int(hits.sum())
+            samples += len(hits)
+    return right / samples
 
 
 @contextmanager
@@ -367,30 +340,22 @@ def untouched(model: nn.Module) -> Iterator[None]:
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]
-    kept = [(vars(module), dict(vars(module))) for module in modules]
-    kept += [
-        (part, copy.copy(part))
-        for found, _ in kept
-        for part in found.values()
-        if type(part) in CONTAINERS
-    ]
-    small = [
-        tensor for tensor in _kept(model) if tensor.numel() <= SMALL and tensor.grad_fn is None
-    ]
-    tensors = [tensor for tensor in (*model.buffers(), *small) if is_dense(tensor)]
+    kept: list[tuple[Any, Any]] = []
+    streams = []
+    for module in modules:
+        kept.append((vars(module), dict(vars(module))))
+        for part in vars(module).values():
+            if type(part) in CONTAINERS:
+                kept.append((part, copy.copy(part)))
+            elif isinstance(part, torch.Generator):
+                streams.append((part, part.get_state()))
+    small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
+    tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
-    own = {
-        part
-        for _, found in kept[: len(modules)]
-        for part in found.values()
-        if isinstance(part, torch.Generator)
-    }
-    streams = [(stream, stream.get_state()) for stream in own]
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    # The fast path drops padded tokens, and only where nothing needs a gradient.
     fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(
-        False
-    )  # it drops padded tokens, and only where nothing needs a gradient
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.random.fork_rng(devices=devices):
             _evaluate(model)
