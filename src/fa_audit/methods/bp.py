@@ -1,7 +1,7 @@
 """Backpropagation: every parameter follows the gradient of the global cross-entropy.
 
-    a_l = dCE/dh_{l+1}          (exact; used by audits only, since the engine runs ordinary
-    autograd)
+    a_l = dCE/dh_{l+1}
+    (exact; used by audits only, since the engine runs ordinary autograd)
 
 Source: Rumelhart, Hinton, Williams 1986. Constants: none. Cost: 1 by definition.
 """

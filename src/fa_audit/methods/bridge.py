@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.randomness import seeded
+from fa_audit.methods.method import layer_seed
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -31,7 +31,7 @@ class BridgeNet(nn.Module):
     ) -> None:
         super().__init__()
         sizes = [width + 1 + classes, hidden, hidden, hidden]
-        with seeded(int(torch.randint(2**62, (), generator=generator))):
+        with layer_seed(generator):
             layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.GELU())]
             self.layers = nn.Sequential(*layers, nn.Linear(hidden, out))
 
@@ -59,9 +59,8 @@ def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
     1, 1, 1)``.
     """
     vectors = torch.stack([network.read(h.detach()) for h in trace.states])
-    t = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype) / max(
-        len(vectors) - 1, 1
-    )
+    layers = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype)
+    t = layers / max(len(vectors) - 1, 1)
     return vectors, t[:, None, None]
 
 

@@ -5,8 +5,8 @@ gradient.
 
 V descends the sum of
     the mean over l = 0..L of (V(h_l) - target_l)^2,    target_L = CE per sample,
-        target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),    xi_k ~ N(0,
-        I),    k = 1..K
+        target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),
+    xi_k ~ N(0, I),    k = 1..K
     the mean of (||h_L|| (dV/dh_L - g_L))^2,    g_L: gradient of the per-sample loss
 where V' is the exponential moving average of V. During the first 20 % of the epochs the credit is
 DFA's.
@@ -119,24 +119,20 @@ class CreditBridge(Method):
         """
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
-        value: Tensor = state.value(
-            torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)
-        ).squeeze(-1)
-        targets = [
-            *self._soft_minima(h[1:], t[1:], error, state, randomness),
-            _losses(trace, labels),
-        ]
+        error = output_error(trace, labels)
+        value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error).squeeze(-1)
+        below = self._soft_minima(h[1:], t[1:], error, state, randomness)
+        targets = torch.cat([below, _losses(trace, labels)[None]])
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
         truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
         misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)
-        loss: Tensor = F.mse_loss(value, torch.stack(targets)) + misses.square().mean()
+        loss: Tensor = F.mse_loss(value, targets) + misses.square().mean()
         return loss
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         with torch.no_grad():
-            for average, present in zip(
-                state.average.parameters(), state.value.parameters(), strict=True
-            ):
+            pairs = zip(state.average.parameters(), state.value.parameters(), strict=True)
+            for average, present in pairs:
                 average.lerp_(present, 1 - self.memory)
 
     def bridge_residual(
@@ -159,14 +155,11 @@ class CreditBridge(Method):
         self, following: Tensor, t: Tensor, error: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor:
         """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
-        drawn = torch.randn(
-            self.draws, *following.shape, generator=randomness, device=randomness.device
-        )
+        shape = (self.draws, *following.shape)
+        drawn = torch.randn(shape, generator=randomness, device=randomness.device)
         noise = drawn.to(following)
-        values = state.average(following + self.sigma * rms(following) * noise, t, error).squeeze(
-            -1
-        )
-        return soft_minimum(values, self.tau)
+        values = state.average(following + self.sigma * rms(following) * noise, t, error)
+        return soft_minimum(values.squeeze(-1), self.tau)
 
 
 def soft_minimum(values: Tensor, tau: float) -> Tensor:

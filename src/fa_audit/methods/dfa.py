@@ -1,7 +1,7 @@
 """Direct feedback alignment: every block sees the output error through a random matrix of its own.
 
-    a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,    B_l in R^{d x C}, entries
-    N(0, 1/C)
+    a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,
+    B_l in R^{d x C}, entries N(0, 1/C)
 
 The embedding has a matrix of its own where block 0 changes the width.
 
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Feedback, Method, output_error
+from fa_audit.methods.method import Credits, Feedback, Method, output_error, state_widths
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -27,9 +27,9 @@ class DFA(Method):
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        widths = [network.width_of(layer + 1) for layer in range(len(network.blocks))]
-        if network.width_of(0) not in widths[:1]:  # nor in a network without blocks
-            widths.append(network.width_of(0))
+        first, *widths = state_widths(network)
+        if first not in widths[:1]:  # nor in a network without blocks
+            widths.append(first)
         return Feedback([(width, network.classes) for width in widths], 1, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:

@@ -2,8 +2,9 @@
 states would.
 
     a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}, a partner of h_{l+1};
-    embedding: a partner of h_0 B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B
-    h_{l+1}^T e, under the weights' optimiser and decay
+    embedding: a partner of h_0
+    B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B h_{l+1}^T e, under the weights'
+        optimiser and decay
 
 A linear head's weight has the same gradient, so that its distance from the topmost matrix shrinks
 by 1 - lr * decay a step, as in Kolen-Pollack. The others are said to come to estimate the path from
@@ -26,7 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, added, output_error
+from fa_audit.methods.method import Credits, Method, added, output_error, state_widths
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -38,11 +39,11 @@ class DirectKolenPollack(Method):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return ``B_0..B_L``, each ``(d, C)``."""
-        shapes = [
-            (network.width_of(layer), network.classes) for layer in range(len(network.blocks) + 1)
-        ]
-        drawn = (2 * torch.rand(shape, generator=generator) - 1 for shape in shapes)
-        return nn.ParameterList(b * (6 / len(b)) ** 0.5 for b in drawn)
+        state = nn.ParameterList()
+        for width in state_widths(network):
+            drawn = 2 * torch.rand(width, network.classes, generator=generator) - 1
+            state.append(drawn * (6 / width) ** 0.5)
+        return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         error = output_error(trace, labels)

@@ -1,10 +1,12 @@
 """Difference target propagation: targets come down through learned inverses; credit is the distance
 to the target.
 
-    t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),    a_{l-1} = (h_l - t_l) /
-    eta, per sample g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0,
-    1),    F_l: h_l -> h_{l+1} g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l:
-    one hidden layer, GELU;    embedding: a_{-1}
+    t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),
+    a_{l-1} = (h_l - t_l) / eta, per sample
+    g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),
+    F_l: h_l -> h_{l+1}
+    g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
+    embedding: a_{-1}
 
 With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction where backpropagation's is
 J_l^T a_l.
@@ -27,9 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.randomness import seeded
 from fa_audit.methods.bridge import rms
-from fa_audit.methods.method import Credits, Method, added, loss_gradients
+from fa_audit.methods.method import Credits, Method, added, layer_seed, loss_gradients, state_widths
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -46,13 +47,11 @@ class DTP(Method):
         return self.inverse_rate
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        widths = [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
-        with seeded(int(torch.randint(2**62, (), generator=generator))):
-            layers = [
-                (nn.Linear(b, self.hidden), nn.GELU(), nn.Linear(self.hidden, a))
-                for a, b in pairwise(widths)
-            ]
-        return nn.ModuleList(nn.Sequential(*net) for net in layers)
+        with layer_seed(generator):
+            return nn.ModuleList(
+                nn.Sequential(nn.Linear(b, self.hidden), nn.GELU(), nn.Linear(self.hidden, a))
+                for a, b in pairwise(state_widths(network))
+            )
 
     @torch.no_grad()
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
@@ -63,9 +62,8 @@ class DTP(Method):
         for layer in reversed(range(len(network.blocks))):
             h, above = network.read(trace.states[layer + 1]), descending[-1]
             through = (state[layer](h) - state[layer](h - self.eta * above)) / self.eta
-            descending.append(
-                above + through if skips(network, layer) else through
-            )  # the skip cancels no digits
+            # The skip is added here: in the difference above it would cancel digits.
+            descending.append(above + through if skips(network, layer) else through)
         embedding, *blocks = reversed(descending)
         return Credits(tuple(blocks), embedding)
 
@@ -84,17 +82,17 @@ class DTP(Method):
         for layer, (h, u) in enumerate(zip(trace.states, state)):
             with torch.no_grad():
                 v = network.read(h)
-                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(
-                    v.dtype
-                )
-                noisy = network.shift(h, self.sigma * rms(v) * noise)
-                target, following = (
-                    network.read(noisy),
-                    network.read(network.split(layer, noisy)[1]),
-                )
+                noisy = network.shift(h, self.sigma * rms(v) * noise_like(v, randomness))
+                target = network.read(noisy)
+                following = network.read(network.split(layer, noisy)[1])
             found = u(following) + following if skips(network, layer) else u(following)
             misses.append((found - target).square().mean())
         return added(misses) if misses else None
+
+
+def noise_like(v: Tensor, randomness: torch.Generator) -> Tensor:
+    """Draw numbers N(0, 1) of the shape and type of `v`, in float32 where the generator draws."""
+    return torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
 
 
 def skips(network: Network, layer: int) -> bool:

@@ -1,11 +1,14 @@
 """Target propagation with a difference reconstruction loss: inverses learn to return a move up the
 whole path and back.
 
-    t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),    t_l = h_l + g_l(t_{l+1}) -
-    g_l(h_{l+1}) a_{l-1} = (h_l - t_l) / eta, per sample;    z = h_{L+1}: logits;    g_l: as in DTP,
-    and g_L linear g_l descends mean (D_l(m_l) - n)^2 / mean n^2 + damping/2 ||parameters||^2,    n
-    ~ sigma rms(h_l) N(0, 1) D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(...
-    D_L(z(h_l + n) - z)),    z(h): logits from h on
+    t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),
+    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})
+    a_{l-1} = (h_l - t_l) / eta, per sample;    z = h_{L+1}: logits;
+    g_l: as in DTP, and g_L linear
+    g_l descends mean (D_l(m_l) - n)^2 / mean n^2 + damping/2 ||parameters||^2,
+    n ~ sigma rms(h_l) N(0, 1)
+    D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(... D_L(z(h_l + n) - z)),
+    z(h): logits from h on
 
 Where all is linear, J_l = dz/dh_l of C x d, the inverses from the logits down to h_l tend to the
 pseudo-inverse of J_l: credits are Gauss-Newton steps of least norm, which DTP's, each of one block,
@@ -29,10 +32,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.randomness import seeded
 from fa_audit.methods.bridge import rms
-from fa_audit.methods.dtp import DTP, skips
-from fa_audit.methods.method import Credits, added, output_error
+from fa_audit.methods.dtp import DTP, noise_like, skips
+from fa_audit.methods.method import Credits, added, layer_seed, output_error
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -47,7 +49,7 @@ class DTPDRL(DTP):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         inverses = super().init_state(network, generator)
-        with seeded(int(torch.randint(2**62, (), generator=generator))):
+        with layer_seed(generator):
             top = nn.Linear(network.classes, network.width_of(len(network.blocks)))
         return nn.ModuleList([*inverses.children(), top])
 
@@ -76,18 +78,14 @@ class DTPDRL(DTP):
         for layer, h in enumerate(trace.states):
             with torch.no_grad():
                 v = network.read(h)
-                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(
-                    v.dtype
-                )
-                noise = self.sigma * rms(v) * noise
+                noise = self.sigma * rms(v) * noise_like(v, randomness)
                 move = network.logits_from(layer, network.shift(h, noise)) - trace.logits
                 for higher in reversed(range(layer + 1, len(state))):
                     move = returned(network, trace, state, higher, move)
             miss = (returned(network, trace, state, layer, move) - noise).square().mean()
             misses.append(miss / noise.square().mean().clamp_min(SMALLEST))
-        return added(misses) + self.damping / 2 * added(
-            p.square().sum() for p in state.parameters()
-        )
+        size = added(p.square().sum() for p in state.parameters())
+        return added(misses) + self.damping / 2 * size
 
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:

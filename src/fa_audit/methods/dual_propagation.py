@@ -1,11 +1,14 @@
 """Dual propagation: every state is a pair, nudged both ways from the top; weights follow its mean
 and its difference.
 
-    s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L          per
-    sample s_l^+ = h_l + (1 - alpha) J_l(s_l^+)^T d_{l+1},    s_l^- = h_l - alpha J_l(s_l^-)^T
-    d_{l+1},    d_l = s_l^+ - s_l^- embedding and blocks descend -<d_{l+1}, alpha F_l(s_l^+) + (1 -
-    alpha) F_l(s_l^-)> / beta,    a_l = -d_{l+1} / beta one pass from the top down, `steps`
-    fixed-point iterations from h_l in each layer;    J_l: Jacobian of F_l
+    s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L
+    per sample
+    s_l^+ = h_l + (1 - alpha) J_l(s_l^+)^T d_{l+1},    s_l^- = h_l - alpha J_l(s_l^-)^T d_{l+1},
+    d_l = s_l^+ - s_l^-
+    embedding and blocks descend -<d_{l+1}, alpha F_l(s_l^+) + (1 - alpha) F_l(s_l^-)> / beta,
+    a_l = -d_{l+1} / beta
+    one pass from the top down, `steps` fixed-point iterations from h_l in each layer;
+    J_l: Jacobian of F_l
 
 With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 plus, over 4 beta, ||s_{l+1} -
 F_l(s_l)||^2 of both s_l and s_{l+1}^+ less that of both and s_{l+1}^-. A linear block's weights
@@ -51,9 +54,8 @@ class DualPropagation(Method):
             plus, minus = self._moves(network, layer, h, above)
             up, down = (network.split(layer, s)[1] for s in (h + plus, h - minus))
             predicted.append(self.alpha * up + (1 - self.alpha) * down)
-            differences.append(
-                plus + minus
-            )  # cancels no digits, as the difference of the states would
+            # Unlike the difference of the states, this cancels no digits.
+            differences.append(plus + minus)
         pairs = zip(differences, [*predicted, trace.states[0]], strict=True)
         objective = added((d * p).sum() for d, p in pairs) / (-self.beta * len(labels))
         embedding, *blocks = (network.read_gradient(d / -self.beta) for d in reversed(differences))

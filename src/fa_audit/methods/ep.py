@@ -3,7 +3,8 @@ states.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
     free phase: the forward pass, E = 0;  nudged phase: from there, T steps h <- h - alpha d(E +
-    beta CE)/dh embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
+        beta CE)/dh
+    embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
     a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta          (audited; it trains nothing)
 
 As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta;
@@ -56,18 +57,14 @@ class EP(Method):
         """
         free = tuple(h.detach() for h in trace.states)
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
-        phases = [
-            (beta, relaxed(network, free, labels, beta, self.steps, self.alpha)) for beta in betas
-        ]
-        objective = added(
-            energy(network, trace.states[0], nudged) / beta for beta, nudged in phases
-        )
-        moved = [
-            added((h - nudged[layer]) / beta for beta, nudged in phases)
-            for layer, h in enumerate(free)
-        ]
-        embedding, *blocks = (network.read_gradient(move / len(phases)) for move in moved)
-        objective = objective / (len(phases) * len(labels))
+        phases, objectives, moves = len(betas), [], []
+        for beta in betas:
+            nudged = relaxed(network, free, labels, beta, self.steps, self.alpha)
+            objectives.append(energy(network, trace.states[0], nudged) / beta)
+            moves.append([(h - other) / beta for h, other in zip(free, nudged, strict=True)])
+        objective = added(objectives) / (phases * len(labels))
+        means = (added(of_phases) / phases for of_phases in zip(*moves))
+        embedding, *blocks = map(network.read_gradient, means)
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
 

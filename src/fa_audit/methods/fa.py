@@ -1,8 +1,8 @@
 """Feedback alignment at block granularity: the exact output gradient travels down through random
 matrices.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,    B_l in R^{d x d}, entries
-    N(0, 1/d)
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,
+    B_l in R^{d x d}, entries N(0, 1/d)
 
 Where a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), ours.
 
@@ -16,12 +16,13 @@ Constants: none; the variance 1/d is the paper's. Cost: one forward, one backwar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Feedback, Method, top_gradient
+from fa_audit.methods.method import Credits, Feedback, Method, state_widths, top_gradient
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -31,11 +32,8 @@ class FA(Method):
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        pairs = [
-            (network.width_of(layer + 1), network.width_of(layer))
-            for layer in range(len(network.blocks))
-        ]
-        return Feedback(pairs, 0, generator)
+        pairs = pairwise(state_widths(network))
+        return Feedback([(above, below) for below, above in pairs], 0, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the true gradient at ``h_L``, carried down through the fixed matrices: ``(B, d)``

@@ -1,12 +1,14 @@
 """Forward-forward: every layer has its own loss, which separates images with the right label from
 those with another.
 
-    G = sum(h^2) - d,    loss = log(1 + exp(-s G)),    s = +1: the image with its label, -1: with a
-    wrong label h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached
+    G = sum(h^2) - d,    loss = log(1 + exp(-s G)),
+    s = +1: the image with its label, -1: with a wrong label
+    h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached
     embedding and blocks descend the mean of both losses, summed over layers
-    a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,    embedding: the same of
-    h_0 wrong label: the (1 + floor(<x, r>) mod (C - 1))-th after the right one, r ~ N(0, C^2) for
-    every minibatch
+    a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,
+    embedding: the same of h_0
+    wrong label: the (1 + floor(<x, r>) mod (C - 1))-th after the right one, r ~ N(0, C^2) for
+        every minibatch
 
 A label covers the first C values of the image: its largest value at the label, its smallest
 elsewhere.
@@ -58,13 +60,9 @@ class ForwardForward(Method):
         """Return the mean gradients of both losses, ``(B, d)``, and the mean of the losses."""
         drawn = (trace.x.flatten(1) @ state.r).floor().long()
         wrong = (labels + 1 + drawn % (network.classes - 1)) % network.classes
-        images = torch.cat(
-            [overlaid(trace.x, one_hot(label, trace.logits)) for label in (labels, wrong)]
-        )
-        states, sign = (
-            states_of(network, images),
-            torch.cat([-torch.ones_like(labels), torch.ones_like(labels)]),
-        )
+        versions = [overlaid(trace.x, one_hot(label, trace.logits)) for label in (labels, wrong)]
+        states = states_of(network, torch.cat(versions))
+        sign = torch.cat([-torch.ones_like(labels), torch.ones_like(labels)])
         objective = added(F.softplus(sign * goodness(h)).mean() for h in states)
         slopes = torch.autograd.grad(objective * len(labels), states, retain_graph=True)
         embedding, *blocks = (network.read_gradient(torch.add(*slope.chunk(2))) for slope in slopes)
@@ -76,11 +74,12 @@ def classify(network: Network, x: Tensor, classes: int) -> Tensor:
     """Return each image's label of most goodness, ``(B,)``, summed over ``h_1..h_L``; of ``h_0``
     without blocks.
     """
+    sums = []
     with untouched(network):
-        passes = [states_of(network, overlaid(x, label)) for label in torch.eye(classes).to(x)]
-    return torch.stack([added(map(goodness, states[1:] or states)) for states in passes]).argmax(
-        dim=0
-    )
+        for label in torch.eye(classes).to(x):
+            states = states_of(network, overlaid(x, label))
+            sums.append(added(map(goodness, states[1:] or states)))
+    return torch.stack(sums).argmax(dim=0)
 
 
 def overlaid(x: Tensor, label: Tensor) -> Tensor:

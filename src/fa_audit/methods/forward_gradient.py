@@ -1,10 +1,11 @@
 """Forward gradient with local losses: a block learns from how its own loss changes along one random
 direction.
 
-    a_l = (n . dloss/dv) n,    n ~ N(0, I), for every sample, state and minibatch;    embedding: the
-    same on h_0 loss = CE(A v + b, y),    v: vector of h_{l+1};    n . dloss/dv = <softmax(A v + b)
-    - y, A n>, a forward derivative blocks and embedding descend <v, a_l>, A and b their losses, the
-    head its cross-entropy
+    a_l = (n . dloss/dv) n,    n ~ N(0, I), for every sample, state and minibatch;
+    embedding: the same on h_0
+    loss = CE(A v + b, y),    v: vector of h_{l+1};
+    n . dloss/dv = <softmax(A v + b) - y, A n>, a forward derivative
+    blocks and embedding descend <v, a_l>, A and b their losses, the head its cross-entropy
 
 a_l is the gradient of `local_pred` on average over n. A single one is sqrt(d + 2) times as long and
 points almost anywhere, at a mean cosine of sqrt(2 / (pi d)): an audit, which sees single ones,
@@ -34,7 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.methods.local_losses import LocalPred
-from fa_audit.methods.method import Credits, added, one_hot
+from fa_audit.methods.method import Credits, added, one_hot, state_widths
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -45,15 +46,14 @@ EDGE = 1e-6  # of probabilities: n lies within 4.8
 @dataclass(frozen=True)
 class ForwardGradient(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return the classifiers; 16 projections of the image, ``(inputs, 16)``; and for every
+        state ``W``, with ``w`` below, ``(17, d)``.
+        """
         state, inputs = super().init_state(network, generator), prod(network.image_shape)
-        drawn = (
-            torch.randn(inputs, PROJECTIONS, generator=generator) * (inputs * PROJECTIONS) ** -0.5
-        )
-        state.register_buffer("projections", drawn)
-        for layer, nets in enumerate(state.children()):
-            nets.register_buffer(
-                "turns", torch.empty(PROJECTIONS + 1, network.width_of(layer))
-            )  # W, and w below
+        drawn = torch.randn(inputs, PROJECTIONS, generator=generator)
+        state.register_buffer("projections", drawn * (inputs * PROJECTIONS) ** -0.5)
+        for nets, width in zip(state.children(), state_widths(network)):
+            nets.register_buffer("turns", torch.empty(PROJECTIONS + 1, width))
         self.update_state(network, state, generator)
         return state
 
@@ -73,9 +73,8 @@ class ForwardGradient(LocalPred):
             error = logits.detach().softmax(dim=1) - one_hot(labels, logits)
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
-            objectives.append(
-                F.cross_entropy(logits, labels) + ((v - v.detach()) * a).sum() / len(labels)
-            )
+            along = ((v - v.detach()) * a).sum() / len(labels)  # zero, with the gradient a
+            objectives.append(F.cross_entropy(logits, labels) + along)
         embedding, *blocks = credits
         return Credits(tuple(blocks), embedding, normalise=False, objective=added(objectives))
 

@@ -65,6 +65,26 @@ LOCAL = MethodInfo(
     source="Nokland, Eidnes 2019",
     relative_time=1.2,
 )
+TRANSPORTED = MethodInfo(
+    feedback="learned B, a partner of every weight of the blocks",
+    passes="3 forward, 2 backward",
+    relative_time=2.0,
+    random_feedback=True,
+)
+SIGNS = replace(TRANSPORTED, source="Liao, Leibo, Poggio 2016")
+DIRECT = MethodInfo(
+    feedback="fixed random B_l, d x C, per block",
+    drawn="entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed",
+    random_feedback=True,
+)
+RELAXED = MethodInfo(
+    normalises=False,
+    feedback="the forward weights, by relaxation",
+    drawn="none is drawn: states relax through the forward weights",
+)
+INVERSES = MethodInfo(
+    drawn="learned nets g_l, initialised as torch's linear layers are, trained with the network",
+)
 INFO: dict[str, MethodInfo] = {
     "bp": MethodInfo(
         normalises=False,
@@ -84,78 +104,62 @@ INFO: dict[str, MethodInfo] = {
         source="Lillicrap, Cownden, Tweed, Akerman 2016",
         random_feedback=True,
     ),
-    "fa_layerwise": MethodInfo(
+    "fa_layerwise": replace(
+        TRANSPORTED,
         summary="feedback alignment, layer by layer: a fixed random partner of every weight carries the gradient back",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B]",
         latex=TOP + r"a_l\,J_l[W \to B]",
         feedback="fixed random B, a partner of every weight of the blocks",
         drawn="entries N(0, 1/fan in), drawn once, fixed",
         source="Lillicrap, Cownden, Tweed, Akerman 2016",
-        passes="3 forward, 2 backward",
-        relative_time=2.0,
-        random_feedback=True,
     ),
-    "dfa": MethodInfo(
+    "dfa": replace(
+        DIRECT,
         summary="direct feedback alignment: a fixed random matrix per block projects the output error",
         equation="a_l = (p - y) B_l^T",
         latex=r"a_l = (p - y)\,B_l^\top",
-        feedback="fixed random B_l, d x C, per block",
-        drawn="entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed",
         source="Nokland 2016",
-        random_feedback=True,
     ),
-    "drtp": MethodInfo(
+    "drtp": replace(
+        DIRECT,
         summary="direct random target projection: a fixed random matrix per block projects the label",
         equation="a_l = (1/C - y) B_l^T",
         latex=r"a_l = (1/C - y)\,B_l^\top",
-        feedback="fixed random B_l, d x C, per block",
-        drawn="entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed",
         source="Frenkel, Lefebvre, Bol 2021",
-        random_feedback=True,
     ),
-    "usf": MethodInfo(
+    "usf": replace(
+        SIGNS,
         summary="uniform sign-symmetric feedback: the signs of the weights, all of one magnitude",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> sign(W) / sqrt(fan_in)]",
         latex=TOP + r"a_l\,J_l[W \to \mathrm{sign}(W)/\sqrt{\mathrm{fan\ in}}]",
         feedback="signs of the weights",
         drawn="none is drawn: signs of the present weights, all of magnitude 1/sqrt(fan in)",
-        source="Liao, Leibo, Poggio 2016",
-        passes="3 forward, 2 backward",
-        relative_time=2.0,
+        random_feedback=False,
     ),
-    "brsf": MethodInfo(
+    "brsf": replace(
+        SIGNS,
         summary="batchwise random sign-symmetric feedback: as frsf, with new magnitudes every minibatch",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M_t sign(W)]",
         latex=TOP + r"a_l\,J_l[W \to M_t \circ \mathrm{sign}(W)]",
         feedback="signs of the weights, magnitudes M_t drawn per minibatch",
         drawn="magnitudes |N(0, 1/fan in)|, fresh for every minibatch; signs of the present weights",
-        source="Liao, Leibo, Poggio 2016",
-        passes="3 forward, 2 backward",
-        relative_time=2.0,
-        random_feedback=True,
     ),
-    "frsf": MethodInfo(
+    "frsf": replace(
+        SIGNS,
         summary="fixed random sign-symmetric feedback: the signs of the weights, fixed random magnitudes",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M sign(W)]",
         latex=TOP + r"a_l\,J_l[W \to M \circ \mathrm{sign}(W)]",
         feedback="signs of the weights, fixed random magnitudes M",
         drawn="magnitudes |N(0, 1/fan in)|, drawn once, fixed; signs of the present weights",
-        source="Liao, Leibo, Poggio 2016",
-        passes="3 forward, 2 backward",
-        relative_time=2.0,
-        random_feedback=True,
     ),
-    "kolen_pollack": MethodInfo(
+    "kolen_pollack": replace(
+        TRANSPORTED,
         summary="Kolen-Pollack: random feedback weights that copy the updates of the forward weights",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = dW",
         latex=TOP + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \mathrm{d}W",
-        feedback="learned B, a partner of every weight of the blocks",
         drawn="entries N(0, 1/fan in) at first; learned: every step adds the forward weight's update, with the same"
         " decay",
         source="Kolen, Pollack 1994; Akrout et al. 2019",
-        passes="3 forward, 2 backward",
-        relative_time=2.0,
-        random_feedback=True,
     ),
     "direct_kolen_pollack": MethodInfo(
         summary="direct Kolen-Pollack: DFA whose matrices learn as linear classifiers of the states would",
@@ -167,36 +171,35 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.2,
         random_feedback=True,
     ),
-    "weight_mirror": MethodInfo(
+    "weight_mirror": replace(
+        TRANSPORTED,
         summary="weight mirror: random feedback weights that noise through each layer draws towards its own",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
         latex=TOP
         + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \eta\,\overline{W\xi\xi^\top} - \lambda B",
-        feedback="learned B, a partner of every weight of the blocks",
         drawn="entries N(0, 1/fan in) at first; learned from noise xi, N(0, 1), fresh for every minibatch",
         source="Akrout et al. 2019",
         passes="3 forward, 2 backward; 2 products per weight",
         relative_time=2.2,
-        random_feedback=True,
         constants={"eta": 0.01, "decay": 0.01, "sigma": 1.0, "draws": 128},
     ),
-    "dtp": MethodInfo(
+    "dtp": replace(
+        INVERSES,
         summary="difference target propagation: learned inverses carry targets down",
         equation="t_L = h_L - eta dCE/dh_L,  t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),  a_l = (h_{l+1} - t_{l+1}) / eta",
         latex=r"t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),\quad a_l = (h_{l+1} - t_{l+1})/\eta",
         feedback="learned inverses g_l, one per block",
-        drawn="learned nets g_l, initialised as torch's linear layers are, trained with the network",
         source="Lee, Zhang, Fischer, Bengio 2015",
         passes="2 forward, 1 backward; 3 and 1 of the inverses",
         relative_time=2.0,
         constants={"eta": 0.33, "sigma": 0.36, "hidden": 256, "inverse_rate": 7.0},
     ),
-    "dtp_drl": MethodInfo(
+    "dtp_drl": replace(
+        INVERSES,
         summary="target propagation with a difference reconstruction loss: inverses of the whole path carry targets",
         equation="t_out = z - eta (p - y),  t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),  a_l = (h_{l+1} - t_{l+1}) / eta",
         latex=r"t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),\ t_{L+1} = z - \eta(p - y),\ a_l = (h_{l+1} - t_{l+1})/\eta",
         feedback="learned inverses g_l, one per block and a linear one of the head",
-        drawn="learned nets g_l, initialised as torch's linear layers are, trained with the network",
         source="Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020",
         passes="L / 2 + 2 forward, 1 backward; L + 4 and 2 of the inverses",
         relative_time=5.0,
@@ -208,13 +211,11 @@ INFO: dict[str, MethodInfo] = {
             "damping": 1.3e-05,
         },
     ),
-    "predictive_coding": MethodInfo(
-        normalises=False,
+    "predictive_coding": replace(
+        RELAXED,
         summary="predictive coding: weights follow the prediction errors of states that relax towards the label",
         equation="a_l = F_l(h_l) - h_{l+1} of relaxed states",
         latex=r"a_l = F_l(h_l^{\mathrm{relaxed}}) - h_{l+1}^{\mathrm{relaxed}}",
-        feedback="the forward weights, by relaxation",
-        drawn="none is drawn: states relax through the forward weights",
         source="Whittington, Bogacz 2017; Millidge, Tschantz, Buckley 2020",
         passes="23 forward, 22 backward",
         relative_time=15.0,
@@ -270,25 +271,21 @@ INFO: dict[str, MethodInfo] = {
         source="Ren, Kornblith, Liao, Hinton 2023",
         relative_time=1.4,
     ),
-    "ep": MethodInfo(
-        normalises=False,
+    "ep": replace(
+        RELAXED,
         summary="equilibrium propagation: weights follow states that relax towards a lower loss",
         equation="a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta",
         latex=r"a_l = -(h_{l+1}^{\mathrm{nudged}} - h_{l+1}^{\mathrm{free}})/\beta",
-        feedback="the forward weights, by relaxation",
-        drawn="none is drawn: states relax through the forward weights",
         source="Scellier, Bengio 2017",
         passes="22 forward, 22 backward",
         relative_time=14.0,
         constants={"beta": 0.5, "steps": 20, "alpha": 0.2, "symmetric": False},
     ),
-    "ep_symmetric": MethodInfo(
-        normalises=False,
+    "ep_symmetric": replace(
+        RELAXED,
         summary="equilibrium propagation with symmetric nudging: phases of +beta and -beta, and their difference",
         equation="a_l = -(h_{l+1}^{+beta} - h_{l+1}^{-beta}) / (2 beta)",
         latex=r"a_l = -(h_{l+1}^{+\beta} - h_{l+1}^{-\beta})/(2\beta)",
-        feedback="the forward weights, by relaxation",
-        drawn="none is drawn: states relax through the forward weights",
         source="Laborieux et al. 2021",
         passes="42 forward, 42 backward",
         relative_time=27.0,

@@ -1,9 +1,9 @@
 """Kolen-Pollack: random feedback weights that receive the forward weights' updates and the same
 decay.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by
-    its partner B dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two
-    converge
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
+    J_l: Jacobian of block l with each W replaced by its partner B
+    dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two converge
 
 AdamW's step depends on the gradient alone and its decay on the weight alone: given W's gradient, B
 makes W's step.
@@ -20,32 +20,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fa_audit.methods.method import Credits, Method
-from fa_audit.methods.transport import block_weights, fan_in, transported_credits
+from fa_audit.methods.fa_layerwise import FALayerwise
+from fa_audit.methods.transport import Partners, block_weights
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
 
 
 @dataclass(frozen=True)
-class KolenPollack(Method):
-    random_feedback: ClassVar[bool] = True
+class KolenPollack(FALayerwise):
     decays_state: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        state = nn.Module()
-        for name, weight in block_weights(network):
-            drawn = torch.randn(weight.shape, generator=generator) * fan_in(weight) ** -0.5
-            state.register_parameter(name, nn.Parameter(drawn))
-        return state
-
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        partners = dict(state.named_parameters())
-        feedback = {weight: partners[name].detach() for name, weight in block_weights(network)}
-        return transported_credits(network, trace, labels, feedback)
+        """Return a partner B for every weight of the blocks, which the optimiser moves."""
+        return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        partners = dict(state.named_parameters())
         for name, weight in block_weights(network):
-            partners[name].grad = weight.grad
+            state[name].grad = weight.grad

@@ -1,9 +1,10 @@
 """Layer-wise training: as the local loss `pred`, but blocks learn one after the other, each for as
 many epochs.
 
-    a_l = d/dv_i CE(A_l v_i + b_l, y_i),    v_i: vector of h_{l+1} of sample i;    embedding: the
-    same on h_0 in stage s of L only block s learns, and A_s and b_s; in the first the embedding and
-    its net, too; in all the head
+    a_l = d/dv_i CE(A_l v_i + b_l, y_i),    v_i: vector of h_{l+1} of sample i;
+    embedding: the same on h_0
+    in stage s of L only block s learns, and A_s and b_s; in the first the embedding and its net,
+        too; in all the head
 
 A block outside its stage has the credit that would train it, but no gradient, not of a penalty
 either, so that neither momentum nor decay moves it. The running statistics of its BatchNorm layers
@@ -32,9 +33,8 @@ class Layerwise(LocalPred):
     greedy: ClassVar[bool] = True
 
     def begin_epoch(self, state: Any, progress: float) -> None:
-        state.stage = int(
-            progress * (len(state) - 1) + 1e-9
-        )  # on the host: no step may wait for a tensor's value
+        # On the host: no step may wait for a tensor's value.
+        state.stage = int(progress * (len(state) - 1) + 1e-9)
 
     def learning(self, state: Any) -> range:
         stage = getattr(state, "stage", 0)

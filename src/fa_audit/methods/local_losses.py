@@ -1,10 +1,10 @@
 """Local losses: every block learns from a loss of its own, which a small net makes of its output.
 
-    a_l = d/dv_i sum_i loss_i,    v_i: vector of h_{l+1} of sample i;    embedding: the same on h_0,
-    with its own net
+    a_l = d/dv_i sum_i loss_i,    v_i: vector of h_{l+1} of sample i;
+    embedding: the same on h_0, with its own net
     pred:    CE(A v_i + b, y_i)
-    sim:     mean_j (S(M v)_ij - S(y)_ij)^2,    S(u)_ij: cosine of u_i and u_j, each less its mean
-        over features
+    sim:     mean_j (S(M v)_ij - S(y)_ij)^2,
+    S(u)_ij: cosine of u_i and u_j, each less its mean over features
     predsim: (1 - beta) pred + beta sim
     the sum over states teaches embedding, blocks, A, b and M; the head descends its cross-entropy
 
@@ -26,8 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.randomness import seeded
-from fa_audit.methods.method import Credits, Method, added
+from fa_audit.methods.method import Credits, Method, added, layer_seed, state_widths
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -39,28 +38,27 @@ class LocalPred(Method):
     kinds: ClassVar[tuple[str, ...]] = ("pred",)
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        widths = [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
-        with seeded(int(torch.randint(2**62, (), generator=generator))):
-            made = [
-                {"pred": nn.Linear(d, network.classes), "sim": nn.Linear(d, d, bias=False)}
-                for d in widths
-            ]
-        return nn.ModuleList(
-            nn.ModuleDict({kind: nets[kind] for kind in self.kinds}) for nets in made
-        )
+        """Return the nets of every state by kind, in a list from the embedding up."""
+        state = nn.ModuleList()
+        with layer_seed(generator):
+            for d in state_widths(network):
+                # Both are drawn whatever is kept: all three losses begin with the same nets.
+                nets = {"pred": nn.Linear(d, network.classes), "sim": nn.Linear(d, d, bias=False)}
+                state.append(nn.ModuleDict({kind: nets[kind] for kind in self.kinds}))
+        return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the slopes of the local losses at their vectors, ``(B, d)``, and the sum of those
         that learn now.
         """
-        read = map(network.read, trace.states)
-        vectors = [
-            v if v.requires_grad else v.detach().requires_grad_() for v in read
-        ]  # above frozen blocks
+        vectors, losses = [], []
         with torch.enable_grad():
-            losses = [
-                self.losses(network, nets, v, labels).sum() for nets, v in zip(state, vectors)
-            ]
+            for nets, h in zip(state, trace.states):
+                v = network.read(h)
+                if not v.requires_grad:  # above frozen blocks
+                    v = v.detach().requires_grad_()
+                vectors.append(v)
+                losses.append(self.losses(network, nets, v, labels).sum())
         embedding, *blocks = torch.autograd.grad(losses, vectors, retain_graph=True)
         objective = added(losses[i] for i in self.learning(state)) / len(labels)
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
@@ -95,8 +93,6 @@ class LocalPredSim(LocalSim):
     beta: float = 0.99
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
-        pred, sim = (
-            LocalPred.losses(self, network, nets, v, labels),
-            super().losses(network, nets, v, labels),
-        )
+        pred = LocalPred.losses(self, network, nets, v, labels)
+        sim = super().losses(network, nets, v, labels)
         return (1 - self.beta) * pred + self.beta * sim

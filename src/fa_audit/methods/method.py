@@ -7,6 +7,7 @@ Shapes: B batch, d width, L blocks, C classes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load, naming_errors
 from fa_audit.methods import METHODS
 from fa_audit.networks.network import Network
@@ -179,12 +181,21 @@ class Feedback(nn.Module):
     ) -> None:
         super().__init__()
         for index, shape in enumerate(shapes):
-            self.register_buffer(
-                f"B{index}", torch.randn(shape, generator=generator) * shape[fan_in] ** -0.5
-            )
+            drawn = torch.randn(shape, generator=generator)
+            self.register_buffer(f"B{index}", drawn * shape[fan_in] ** -0.5)
 
     def __getitem__(self, index: int) -> Tensor:
         return self.get_buffer(f"B{index}")
+
+
+def layer_seed(generator: torch.Generator) -> AbstractContextManager[None]:
+    """Let torch's layers draw their initial weights from a seed that `generator` gives."""
+    return seeded(int(torch.randint(2**62, (), generator=generator)))
+
+
+def state_widths(network: Network) -> list[int]:
+    """Return the length ``d`` of the vector of every state ``h_0..h_L``."""
+    return [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
 
 
 def output_error(trace: Trace, labels: Tensor) -> Tensor:
@@ -199,9 +210,8 @@ def one_hot(labels: Tensor, logits: Tensor) -> Tensor:
     """Return ``y``, ``(B, C)``, of the type of `logits`; torch's function reads the labels on the
     host.
     """
-    return (labels[:, None] == torch.arange(logits.shape[-1], device=labels.device)).to(
-        logits.dtype
-    )
+    classes = torch.arange(logits.shape[-1], device=labels.device)
+    return (labels[:, None] == classes).to(logits.dtype)
 
 
 def top_gradient(trace: Trace, labels: Tensor) -> Tensor:

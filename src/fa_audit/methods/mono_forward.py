@@ -2,9 +2,9 @@
 learns to classify.
 
     G_l = relu(v) M_l^T,    v: vector of h_{l+1},    M_l in R^{C x d}, learned
-    a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];    embedding: the same on h_0, with
-    its own matrix the sum over states teaches embedding, blocks and matrices, each loss its own
-    layer only
+    a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];
+    embedding: the same on h_0, with its own matrix
+    the sum over states teaches embedding, blocks and matrices, each loss its own layer only
 
 Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238), a layer of theirs: a_i = relu(a_{i-1} W_i), G_i =
 a_i M_i^T, read in summaries and in Przemyslaw11/BeyondBackpropagation, not the authors'. They
@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.randomness import seeded
 from fa_audit.methods.local_losses import LocalPred
+from fa_audit.methods.method import layer_seed, state_widths
 from fa_audit.networks.network import Network
 
 
@@ -40,9 +40,10 @@ from fa_audit.networks.network import Network
 class MonoForward(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return ``M`` of the embedding and of every block, ``(C, d)``."""
-        widths = [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
-        with seeded(int(torch.randint(2**62, (), generator=generator))):
-            return nn.ModuleList(nn.Linear(d, network.classes, bias=False) for d in widths)
+        with layer_seed(generator):
+            return nn.ModuleList(
+                nn.Linear(d, network.classes, bias=False) for d in state_widths(network)
+            )
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(nets(v.relu()), labels, reduction="none")

@@ -1,8 +1,9 @@
 """PEPITA: a second pass reads the input plus the projected error; states learn from the difference
 of the passes.
 
-    e = softmax(logits) - y,    x^err = x + range(x) F e,    range: largest minus smallest value of
-    the sample's input F in R^{inputs x C}, entries uniform in +-0.05 sqrt(6 / inputs)
+    e = softmax(logits) - y,    x^err = x + range(x) F e,
+    range: largest minus smallest value of the sample's input
+    F in R^{inputs x C}, entries uniform in +-0.05 sqrt(6 / inputs)
     a_l = h_{l+1} - h_{l+1}^err,    embedding: h_0 - h_0^err
     blocks descend <f_l(h_l^err), a_l>, the embedding <embed(x^err), h_0 - h_0^err>
 
@@ -54,8 +55,7 @@ class PEPITA(Method):
         second = run(network, trace.x + shift.reshape(trace.x.shape), local=True)
         moves = [(h - other).detach() for h, other in zip(trace.states, second.states, strict=True)]
         outputs = (second.states[0], *second.residuals)
-        objective = torch.stack(
-            [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
-        ).sum() / len(labels)
+        products = [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
+        objective = torch.stack(products).sum() / len(labels)
         embedding, *blocks = map(network.read_gradient, moves)
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)

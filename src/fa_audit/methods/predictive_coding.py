@@ -2,9 +2,11 @@
 the prediction error.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - F_l(h_l)||^2 + CE(head(h_L), y)
-    per sample from the forward pass, where all errors are 0, T steps h <- h - alpha dE/dh;
-    embedding and blocks then descend E a_l = F_l(h_l) - h_{l+1}, at equilibrium a_{l-1} = J_l^T a_l
-    and a_{L-1} = dCE/dh_L;    embedding: embed(x) - h_0
+    per sample
+    from the forward pass, where all errors are 0, T steps h <- h - alpha dE/dh; embedding and
+        blocks then descend E
+    a_l = F_l(h_l) - h_{l+1}, at equilibrium a_{l-1} = J_l^T a_l and a_{L-1} = dCE/dh_L;
+    embedding: embed(x) - h_0
 
 It is EP's nudged phase with beta 1. `fixed` holds predictions, Jacobians and dCE/dh_L at the
 forward pass: the errors then relax to the gradients exactly, a_{l-1} <- a_{l-1} - alpha (a_{l-1} -

@@ -1,12 +1,13 @@
 """Signal Propagation: labels run through the network as images do; every layer tells images by the
 states of labels.
 
-    t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,    n:
-    values of h_0 h_{l+1} = split_l(h_l),  t_{l+1} = split_l(t_l),    their inputs detached
+    t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,
+    n: values of h_0
+    h_{l+1} = split_l(h_l),  t_{l+1} = split_l(t_l),    their inputs detached
     loss_l = CE(z, y),    z_c = h_l . t_l^c, of maps and tokens the mean over positions
     a_l = d loss_{l+1} / dh_{l+1},    embedding: d loss_0 / dh_0
     the sum over states teaches embedding, S and blocks, each loss its own layer only, through
-    images and labels
+        images and labels
 
 Where states are vectors a_l = (softmax(z) - y) t_{l+1}: a mean of the labels' states in place of
 feedback weights.
@@ -31,8 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.randomness import seeded
-from fa_audit.methods.method import Credits, Method, added
+from fa_audit.methods.method import Credits, Method, added, layer_seed
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, untouched
 
@@ -43,7 +43,7 @@ class SigProp(Method):
         """Return what makes ``t_0``, shaped like ``h_0``, of one-hot labels ``(C, C)``."""
         with untouched(network), torch.no_grad():
             shape = network.embed(torch.zeros(1, *network.image_shape)).shape[1:]
-        with seeded(int(torch.randint(2**62, (), generator=generator))):
+        with layer_seed(generator):
             project = nn.Linear(network.classes, prod(shape), bias=False)
         return nn.Sequential(project, nn.LayerNorm(prod(shape)), nn.ReLU(), nn.Unflatten(1, shape))
 
@@ -51,25 +51,20 @@ class SigProp(Method):
         """Return the slopes of every layer's loss at its state, ``(B, d)``, and the sum of the
         losses.
         """
-        targets = [
-            state(torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device))
-        ]
-        for layer in range(len(network.blocks)):
-            targets.append(network.split(layer, targets[-1].detach())[1])
-        states = [
-            h if h.requires_grad else h.detach().requires_grad_() for h in trace.states
-        ]  # above frozen blocks
-        scores = [
-            products(network.width_of(i), h, t)
-            for i, (h, t) in enumerate(zip(states, targets, strict=True))
-        ]
-        losses = [F.cross_entropy(score, labels, reduction="sum") for score in scores]
-        embedding, *blocks = map(
-            network.read_gradient, torch.autograd.grad(losses, states, retain_graph=True)
-        )
-        return Credits(
-            tuple(blocks), embedding, normalise=False, objective=added(losses) / len(labels)
-        )
+        eye = torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device)
+        t, states, losses = state(eye), [], []
+        for layer, h in enumerate(trace.states):
+            if layer:
+                t = network.split(layer - 1, t.detach())[1]
+            if not h.requires_grad:  # above frozen blocks
+                h = h.detach().requires_grad_()
+            scores = products(network.width_of(layer), h, t)
+            states.append(h)
+            losses.append(F.cross_entropy(scores, labels, reduction="sum"))
+        slopes = torch.autograd.grad(losses, states, retain_graph=True)
+        embedding, *blocks = map(network.read_gradient, slopes)
+        objective = added(losses) / len(labels)
+        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
 
 def products(width: int, h: Tensor, t: Tensor) -> Tensor:

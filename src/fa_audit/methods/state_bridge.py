@@ -2,7 +2,8 @@
 gradient.
 
     a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y),    t_l = l / L,    s = softmax(logits) - y,
-    embedding: a_0 G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
+    embedding: a_0
+    G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
 
 Source: Hao, Wan, Zhai 2026. Constants: 3 hidden layers of 256 units, AdamW at the network's
 learning rate without weight decay; the sizes are ours, from the paper's toy. CE is the per-sample
@@ -88,8 +89,7 @@ def _misses(network: Network, trace: Trace, labels: Tensor, state: Any) -> Tenso
     """Return prediction minus target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
-    target = last / rms(last).clamp_min(
-        SMALLEST_RMS
-    )  # a state of zeros, as ReLUs can make it, stays one
+    # A state of zeros, as ReLUs can make it, stays one.
+    target = last / rms(last).clamp_min(SMALLEST_RMS)
     predicted: Tensor = state(h, t, output_error(trace, labels))
     return predicted - target

@@ -31,6 +31,22 @@ def block_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
             yield name.replace(".", "_"), parameter
 
 
+class Partners(nn.Module):
+    """A random partner of every weight of the blocks, shaped like it: ``N(0, 1 / fan_in)``."""
+
+    def __init__(self, network: Network, generator: torch.Generator) -> None:
+        super().__init__()
+        for name, weight in block_weights(network):
+            self.register_buffer(name, torch.empty_like(weight, requires_grad=False))
+        self.redraw(generator)
+
+    def redraw(self, generator: torch.Generator) -> None:
+        """Draw every partner anew, where the generator draws."""
+        for buffer in self.buffers():
+            drawn = torch.randn(buffer.shape, generator=generator, device=generator.device)
+            buffer.copy_(drawn * fan_in(buffer) ** -0.5)
+
+
 def fan_in(weight: Tensor) -> int:
     """Return the number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in,
     kh, kw)`` sums.

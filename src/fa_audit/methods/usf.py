@@ -1,7 +1,7 @@
 """Uniform sign-symmetric feedback: gradients travel back through the signs of the weights.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by
-    sign(W) / sqrt(fan_in)
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
+    J_l: Jacobian of block l with each W replaced by sign(W) / sqrt(fan_in)
 
 Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
 Wan, Zhai 2026. Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that

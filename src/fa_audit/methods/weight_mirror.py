@@ -1,9 +1,9 @@
 """Weight mirror: noise through every layer alone makes its random feedback weights grow towards its
 forward weights.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by
-    its partner B dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once after
-    every minibatch
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
+    J_l: Jacobian of block l with each W replaced by its partner B
+    dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once after every minibatch
 
 E[y xi^T] = sigma^2 W, so that B tends to sigma^2 eta / decay W. A kernel is the matrix of its
 flattened windows.
@@ -40,8 +40,7 @@ class WeightMirror(FALayerwise):
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         for name, weight in block_weights(network):
             shape = (max(self.draws, fan_in(weight) // FEWEST), fan_in(weight))
-            xi = self.sigma * torch.randn(shape, generator=randomness, device=randomness.device).to(
-                weight.dtype
-            )
+            drawn = torch.randn(shape, generator=randomness, device=randomness.device)
+            xi = self.sigma * drawn.to(weight.dtype)
             grown = (xi @ weight.flatten(1).T).T @ xi / len(xi)
             state.get_buffer(name).mul_(1 - self.decay).add_(grown.view_as(weight), alpha=self.eta)
