@@ -35,9 +35,14 @@ def trained(tmp_path_factory):
     (folder / "my_own_method.py").write_text(MY_METHOD)
     (folder / "broken_method.py").write_text("class X(")
     (folder / "a_folder.safetensors").mkdir()
+    os.mkfifo(folder / "pipe")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run(f"train dfa dfa.safetensors {SMALL} --lr 2e-3 --weight-decay 0 --penalty 0") == 0
+        for _ in range(2):  # the same run may be trained again
+            assert (
+                run(f"train dfa dfa.safetensors {SMALL} --lr 2e-3 --weight-decay 0 --penalty 0")
+                == 0
+            )
     return folder
 
 
@@ -138,6 +143,12 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
             f"train dfx x.safetensors {DATA}",
             "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa",
         ),
+        (f"train bp dfa.safetensors {SMALL}", "method 'dfa', not 'bp'"),
+        (
+            f"train dfa others.safetensors {SMALL.replace('digits', 'others.safetensors')}",
+            "is read",
+        ),
+        (f"train dfa others.safetensors {SMALL}", "others.json: No such file"),
         (f"train dfa x.json {DATA}", "expected a file whose name ends in .safetensors"),
         (f"train dfa x.safetensors {DATA} --device meta", "expected one of cpu, cuda"),
         (f"train dfa x.safetensors {DATA} --device foo", "'foo' is not available"),
@@ -149,12 +160,15 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
             f"train dfa x.safetensors {DATA} --lr 0",
             "lr: found 0.0; expected a finite number > 0, written like 0.001",
         ),
-        (f"train dfa x.safetensors {DATA} --epohcs 3", "Did you mean '--epochs'?"),
+        (f"train dfa x.safetensors {DATA} --epohcs 3", "unrecognized arguments: --epohcs 3"),
         (f"train dfa+frozen x.safetensors {DATA} --frozen", "option 'frozen' appears twice"),
         ("train dfa", "required: output, --data. See: fa-audit train --help"),
-        ("audti dfa.safetensors", "unknown command 'audti'; "),
+        ("audti dfa.safetensors", "invalid choice: 'audti'"),
         ("train dfa x.safetensors --data digit", "Did you mean 'digits'?"),
         ("train dfa x.safetensors --data absent.safetensors", "absent.safetensors: no such file"),
+        ("describe nix --image-shape 0", "found '0'; expected an integer >= 1"),
+        ("describe nix --arguments [1]", "found '[1]'; expected a JSON mapping"),
+        ("report pipe", "pipe: found a named pipe; expected a file"),
         ("list method", "invalid choice: 'method'"),
         ("leaderboard --only bq", "unknown run 'bq'; known: bp, "),
         ("draw mine.json --from tidy", "found AUDIT and --from"),
@@ -182,16 +196,10 @@ def test_the_lists_have_a_line_for_everything_registered(capsys):
     }
 
 
-def test_the_help_has_every_command_under_who_uses_it(capsys):
+def test_the_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
         run("--help")
-    *_, authors, engineers, maintainers = capsys.readouterr().out.split("\n\n")
-    named = [re.findall(r"(?m)^  (\w+) ", group) for group in (authors, engineers, maintainers)]
-    assert named[:2] == [
-        ["audit", "describe", "report", "compare", "draw"],
-        ["train", "check", "list"],
-    ]
-    assert [name for group in named for name in group] == list(COMMANDS)
+    assert set(COMMANDS) <= set(capsys.readouterr().out.split())
 
 
 def test_every_argument_has_help_and_every_option_its_default(capsys):

@@ -129,7 +129,6 @@ def test_a_named_pipe_is_no_input_and_an_input_is_no_output(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(AuditError, match="named pipe"):
         read_json(tmp_path / "pipe")
-    for inputs in ([tmp_path / "a.json"], [tmp_path]):
-        with pytest.raises(AuditError, match="that is read"):
-            check_output(tmp_path / "x/../a.json", inputs)
+    with pytest.raises(AuditError, match="that is read"):
+        check_output(tmp_path / "x/../a.json", [tmp_path / "a.json"])
     check_output(tmp_path / "b.json", [tmp_path / "a.json"])

@@ -17,7 +17,7 @@ import yaml
 from projects import ROOT
 from snakemake.cli import parse_args
 
-from fa_audit.cli import _parsed
+from fa_audit.cli import _parser
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_its_commands_exist(command):
     if name == "make":
         assert re.search(rf"^{arguments[0]}: .*## ", MAKEFILE, re.MULTILINE)
     elif name == "fa-audit":
-        assert _parsed(arguments).command
+        assert _parser().parse_args(arguments).command
     elif name == "snakemake":
         assert parse_args(arguments)
     elif name == "pip":
@@ -92,7 +92,7 @@ def test_the_commands_of_documents_are_understood(path, monkeypatch, capsys):
         if name == "make":
             assert re.search(rf"^{arguments[0]}:", MAKEFILE, re.MULTILINE), line
         elif name == "fa-audit":
-            assert _parsed(arguments).command
+            assert _parser().parse_args(arguments).command
         elif name == "snakemake" and "profiles/slurm" not in arguments:
             assert parse_args(arguments), line
         for given in (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from methods_table import ROOT, markdown
 
-from fa_audit.cli import COMMANDS, GROUPS, OneLineParser
+from fa_audit.cli import COMMANDS, OneLineParser
 
 DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
@@ -20,15 +20,9 @@ status is 0 when done, 1 after bad input or where something does not hold. [Exam
 
 
 def document() -> str:
-    """Return the text of the document: what every command does, and its arguments, in the groups of
-    the help.
-    """
-    rows = [
-        [who if name == next(iter(group)) else "", f"[`{name}`](#{name})", what]
-        for who, group in GROUPS.items()
-        for name, (what, _) in group.items()
-    ]
-    summary = markdown(["for whom", "command", "what"], rows)
+    """Return the text of the document: what every command does, and its arguments."""
+    rows = [[f"[`{name}`](#{name})", what] for name, (what, _) in COMMANDS.items()]
+    summary = markdown(["command", "what"], rows)
     return HEAD + summary + "\n" + "".join(_section(name) for name in COMMANDS)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.registry import documentation, load
@@ -31,24 +30,22 @@ def _list(options: argparse.Namespace) -> int:
         if not options.kind:
             print(f"{kind}:")
         for name in options.names or KINDS[kind]:
-            first, *more = _lines(kind, name)
-            print(f"{name:<17} {first}", *(f"{'':<17} {line}" for line in more), sep="\n")
+            print(f"{name:<17} {_summary(kind, name)}")
+            if kind == "architectures":
+                defaults = architecture_options(name).items()
+                print(" " * 17, "options:", ", ".join(f"{key}={value}" for key, value in defaults))
     return 0
 
 
-def _lines(kind: str, name: str) -> Iterator[str]:
-    if kind == "datasets":
-        yield _first_line(documentation("dataset", DATASETS, name))
-    elif kind == "methods":
+def _summary(kind: str, name: str) -> str:
+    """Return one line about a method, an architecture or a data set."""
+    if kind == "methods":
         if name not in METHODS:
             load("method", METHODS, name)
-        yield stated(name).summary
+        return stated(name).summary
+    if kind == "datasets":
+        text = documentation("dataset", DATASETS, name)
     else:
         made = load("architecture", ARCHITECTURES, name)
-        yield _first_line(sys.modules[made.__module__].__doc__ or made.__doc__)
-        defaults = architecture_options(name).items()
-        yield f"options: {', '.join(f'{option}={value}' for option, value in defaults)}"
-
-
-def _first_line(text: str | None) -> str:
+        text = sys.modules[made.__module__].__doc__ or made.__doc__
     return (text or "").partition("\n")[0]

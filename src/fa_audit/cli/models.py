@@ -28,17 +28,25 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_describe)
     add("model", help="what makes the model: torchvision.models:vit_b_16, or my_file:make_model")
-    add(
-        "--arguments",
-        default="{}",
-        metavar="JSON",
-        help="its arguments, e.g. '{\"num_classes\": 10}'; default none",
-    )
+    words = "its arguments, e.g. '{\"num_classes\": 10}'; default none"
+    add("--arguments", type=_mapping, default={}, metavar="JSON", help=words)
     words = "shape of one input; default 3 224 224"
-    add("--image-shape", type=int, nargs="+", default=[3, 224, 224], metavar="N", help=words)
-    add(
-        "--all", action="store_true", help="print every description that fits; default the best one"
-    )
+    add("--image-shape", type=_size, nargs="+", default=[3, 224, 224], metavar="N", help=words)
+    words = "print every description that fits; default the best one"
+    add("--all", action="store_true", help=words)
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a JSON mapping") from error
+
+
+def _size(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected an integer >= 1")
+    return int(text)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -46,13 +54,13 @@ def _check(options: argparse.Namespace) -> int:
 
     found = conformance(options.method)
     for name in found.passed:
-        print(f"passed  {name:<14} {(CHECKS[name].__doc__ or '').splitlines()[0].replace('`', '')}")
+        promise = (CHECKS[name].__doc__ or "").splitlines()[0].replace("`", "")
+        print(f"passed  {name:<14} {promise}")
     for name, finding in found.findings.items():
         print(f"FAILED  {name:<14} {finding}")
-    print(
-        f"{found.name}: {len(found.passed)} of {len(CHECKS)} checks passed, {len(found.findings)} failed"
-    )
-    return 1 if found.findings else 0
+    passed, failed = len(found.passed), len(found.findings)
+    print(f"{found.name}: {passed} of {len(CHECKS)} checks passed, {failed} failed")
+    return 1 if failed else 0
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -61,14 +69,7 @@ def _describe(options: argparse.Namespace) -> int:
     from fa_audit.audit.model_audit import build_model
     from fa_audit.networks.proposals import propose
 
-    entry = {
-        "model": options.model,
-        "arguments": _arguments(options.arguments),
-        "seed": 0,
-        "weights": None,
-    }
-    if min(options.image_shape) < 1:
-        raise AuditError(f"--image-shape: found {options.image_shape}; expected integers >= 1.")
+    entry = {"model": options.model, "arguments": options.arguments, "seed": 0, "weights": None}
     x = torch.rand(2, *options.image_shape, generator=torch.Generator().manual_seed(0))
     model = build_model(entry)
     try:
@@ -77,22 +78,11 @@ def _describe(options: argparse.Namespace) -> int:
         raise AuditError(f"{error} Other inputs: --image-shape.") from error
     if not found:
         raise AuditError(
-            f"{options.model}: found no chain of modules whose states can be read; describe it by hand."
+            f"{options.model}: found no chain of modules whose states can be read; describe it by"
+            " hand."
         )
     shown = found if options.all else found[:1]
     print("\n\n".join(map(str, shown)))
-    if more := len(found) - len(shown):
-        print(f"\n# {more} more {'fits' if more == 1 else 'fit'}: --all")
+    if len(found) > len(shown):
+        print(f"\n# --all prints {len(found) - len(shown)} more")
     return 0
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise AuditError(
-            f"--arguments: found {text!r}; expected a JSON mapping, e.g. '{{\"num_classes\": 10}}'."
-        )
-    return found

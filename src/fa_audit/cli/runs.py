@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.files import check_output
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET, PAPER, SettingEntry
@@ -47,11 +48,8 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     completed(add("--architecture", default="resmlp", metavar="NAME", help=words), ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
-    add(
-        "--w2-std",
-        type=float,
-        help="of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips",
-    )
+    words = "of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips"
+    add("--w2-std", type=float, help=words)
     for name in BUDGET:
         field = SettingEntry.model_fields[name]
         flag = isinstance(field.default, bool)
@@ -63,16 +61,10 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         add(option, **kind, default=field.default, help=f"{meaning}; default %(default)s")
     meaning = "of initialisation, feedback, order, augmentation and noise; default %(default)s"
     add("--seed", type=int, default=PAPER["seed"], help=meaning)
-    add(
-        "--penalty",
-        metavar="LAMBDA",
-        help="residual penalty, as in RUN+penaltyLAMBDA; default none",
-    )
-    add(
-        "--frozen",
-        action="store_true",
-        help="leave the blocks at initialisation, as in RUN+frozen; default off",
-    )
+    words = "residual penalty, as in RUN+penaltyLAMBDA; default none"
+    add("--penalty", metavar="LAMBDA", help=words)
+    words = "leave the blocks at initialisation, as in RUN+frozen; default off"
+    add("--frozen", action="store_true", help=words)
     add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
 
 
@@ -85,66 +77,42 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit audit`."""
     add = parser.add_argument
     parser.set_defaults(command=_audit)
-    words = "a .safetensors file, with .json and .csv beside it; or what makes a model: my_file:make_model"
-    add("checkpoint", metavar="NETWORK", help=words)
+    words = "a .safetensors file, with .json and .csv beside it; or what makes a model:"
+    add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
     words = "the run's data set, by name or file as of `fa-audit train`; default the file of its name. With a model:"
-    add(
-        "--data",
-        help=f"{words} my_file:batches, a list of (x, labels) or a function that returns it",
-    )
+    more = "my_file:batches, a list of (x, labels) or a function that returns it"
+    add("--data", help=f"{words} {more}")
     _add_data_root(parser)
     words = "the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3"
     add("--frozen", metavar="BASELINE", help=words)
-    add(
-        "--bp-frozen",
-        metavar="BASELINE",
-        help="backpropagation's frozen baseline, likewise; default none",
-    )
-    own = parser.add_argument_group("of a user-defined model")
-    own.add_argument(
-        "--accuracy", type=float, help="on the whole test set, a fraction; default unknown"
-    )
-    own.add_argument(
-        "--test-samples",
-        type=int,
-        metavar="N",
-        help="behind it, for an interval of D3; default unknown",
-    )
-    blocks = (
-        "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
-    )
-    own.add_argument("--blocks", nargs="+", metavar="NAME", help=blocks)
-    own.add_argument("--reads", help="what the head reads of a state; default as proposed")
-    own.add_argument(
-        "--credits",
-        metavar="MODULE:NAME",
-        help="a function, as of `fa_audit.diagnose`; default none",
-    )
-    own.add_argument(
-        "--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none"
-    )
-    own.add_argument(
-        "--directions", type=int, default=32, help="in which states are moved; default %(default)s"
-    )
-    own.add_argument(
-        "--loss",
-        metavar="MODULE:NAME",
-        help="a function of logits and labels; default cross-entropy",
-    )
+    words = "backpropagation's frozen baseline, likewise; default none"
+    add("--bp-frozen", metavar="BASELINE", help=words)
     for kind in OF_CHECKPOINTS:
         words = f"of a checkpoint whose {kind} is not registered; default the file's"
         add(f"--{kind}", metavar="MODULE:CLASS", help=words)
-    add(
-        "--format",
-        choices=("text", "json", "markdown"),
-        default="text",
-        help="of the output; default %(default)s",
+    forms = ("text", "json", "markdown")
+    add("--format", choices=forms, default="text", help="of the output; default %(default)s")
+    add = parser.add_argument_group("of a user-defined model").add_argument
+    words = "on the whole test set, a fraction; default unknown"
+    add("--accuracy", type=float, help=words)
+    words = "behind it, for an interval of D3; default unknown"
+    add("--test-samples", type=int, metavar="N", help=words)
+    words = (
+        "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
     )
+    add("--blocks", nargs="+", metavar="NAME", help=words)
+    add("--reads", help="what the head reads of a state; default as proposed")
+    words = "a function, as of `fa_audit.diagnose`; default none"
+    add("--credits", metavar="MODULE:NAME", help=words)
+    words = "the same with fresh feedback: the null; default none"
+    add("--draw", metavar="MODULE:NAME", help=words)
+    words = "in which states are moved; default %(default)s"
+    add("--directions", type=int, default=32, help=words)
+    words = "a function of logits and labels; default cross-entropy"
+    add("--loss", metavar="MODULE:NAME", help=words)
 
 
 def _train(options: argparse.Namespace) -> int:
-    import torch
-
     from fa_audit.core.numerics import set_numerics
     from fa_audit.data.dataset import load_dataset
     from fa_audit.experiments.origins import run_code
@@ -158,21 +126,18 @@ def _train(options: argparse.Namespace) -> int:
             f"output: found '{output}'; expected a file whose name ends in .safetensors."
         )
     set_numerics(threads=1)
-    try:
-        kind = torch.empty(0, device=options.device).device.type
-    except (RuntimeError, AssertionError) as error:
-        raise AuditError(
-            f"device: '{options.device}' is not available here ({first_line(error)})."
-        ) from error
-    if kind not in DEVICES:
-        expected = f"one of {', '.join(DEVICES)}, or cuda:1 and the like"
-        raise AuditError(f"device: found '{options.device}'; expected {expected}.")
+    _check_device(options.device)
     data = _data(options)
     dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
     origin = training_origin(spec, [data], options.device) + RECORD + run_code("train", spec)
     resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
+    files = (output, sidecar, trajectory)
+    for file in files:
+        check_output(file, [data])
+    if not resume.path.exists() and any(map(Path.exists, files)):
+        _check_replaced(sidecar, spec)
     train_run(
         spec,
         dataset,
@@ -183,6 +148,32 @@ def _train(options: argparse.Namespace) -> int:
         device=options.device,
     )
     return 0
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:
+        raise AuditError(
+            f"device: '{device}' is not available here ({first_line(error)})."
+        ) from error
+    if kind not in DEVICES:
+        expected = f"one of {', '.join(DEVICES)}, or cuda:1 and the like"
+        raise AuditError(f"device: found '{device}'; expected {expected}.")
+
+
+def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
+    """Check that the files at the output, which a training would replace, are of the same run.
+
+    Raises:
+        AuditError: they are of another run, or of no finished training.
+    """
+    from fa_audit.training.sidecar import check_spec, read_sidecar
+
+    found = RunSpec.from_dict(read_sidecar(sidecar)["spec"])
+    check_spec(found, spec, sidecar, "Name another output, or delete it.")
 
 
 def _data(options: argparse.Namespace) -> Path:

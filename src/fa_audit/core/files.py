@@ -137,12 +137,10 @@ def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
     """Refuse to write over what is read.
 
     Raises:
-        AuditError: `output` is one of the `inputs`, or in a folder among them.
+        AuditError: `output` is one of the `inputs`.
     """
-    place = Path(output).resolve()
-    for path in inputs:
-        if place.is_relative_to(Path(path).resolve()):
-            raise AuditError(f"{output}: found an output that is read; expected another place.")
+    if Path(output).resolve() in {Path(path).resolve() for path in inputs}:
+        raise AuditError(f"{output}: found an output that is read; expected another place.")
 
 
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
