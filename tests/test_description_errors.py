@@ -80,7 +80,9 @@ MISFITS = [  # a model, places, what its head reads, and words of the error
     (lambda: Tokens(lambda h: h[:, -1]), ["block"], "cls token", "Expected last token"),
     (lambda: Tokens(lambda h: h[:, 0]), ["block"], "spatial mean", "Expected cls token"),
     (lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 6, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
-                           nn.Linear(6, CLASSES)), ["1"], "spatial mean", "Expected all features"),
+                           nn.Linear(6, CLASSES)), ["1"], "spatial mean", "a mean over the dimensions 2"),
+    (lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, CLASSES)),
+     ["0"], "spatial mean, channels last", "a mean over the dimensions 2, 3"),
 ]  # fmt: skip
 
 

@@ -38,18 +38,16 @@ from fa_audit.networks.trace import (
 from fa_audit.protocol.checks import DOUBTED, NOT_COMPARED
 from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
 
-SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 SUM_TO_ONE = 1e-3
-SUMMED = 1e-4  # relative: difference below which the loss of a batch is the sum of the losses of its halves
+SUMMED = 1e-3  # relative change of the loss of a batch that is given twice; a sum doubles
 FAILED = 0.05  # by which a suspected baseline's accuracy is below a linear readout's
 OVERLAP = 0.01  # share of the samples that are repeated
 LARGE = 1e3  # gradient of one sample's loss with respect to a state
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which a warning names float32
-QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torchao.")
 NARROW = (torch.float16, torch.bfloat16)
 DATA_AS_STATE = (
-    "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
-    " train. Take the first layer for the embedding: leave it out of the blocks."
+    "The first block reads the data itself: D1 then measures their units, and frozen blocks leave"
+    " no embedding to train. Take the first layer for the embedding: leave it out of the blocks."
 )
 
 
@@ -60,50 +58,22 @@ def check_model(model: Any, description: Any = None) -> None:
         AuditError: it is not a module, is compiled by torch.jit, or has no values; or the
             description is not one.
     """
-    if not isinstance(model, nn.Module):
-        raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
-    if isinstance(model, torch.jit.ScriptModule):
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise AuditError(
-            "found a model compiled by torch.jit; expected the Python module that it was made from."
+            f"model: found {type(model).__name__}; expected a torch.nn.Module that torch.jit did"
+            " not compile."
         )
-    if quantised := [
-        name for name, part in model.named_modules() if type(part).__module__.startswith(QUANTISED)
-    ]:
-        raise AuditError(
-            f"{type(model).__name__}: found quantised modules ({listed(quantised, 3)}), which have no gradients;"
-            " expected the floating-point model that they were made from."
-        )
-    tensors = [*model.parameters(), *model.buffers()]
-    problem = "lazy parameters without a shape; run the model once on a batch before." * any(
-        map(is_lazy, tensors)
-    )
-    if not problem and any(tensor.is_meta for tensor in tensors):
-        problem = "parameters on the meta device, which have no values; expected a model with its weights loaded"
-        problem += " (model.to_empty(device=...), then load_state_dict)."
-    if problem:
-        raise AuditError(f"{type(model).__name__}: found {problem}")
+    for tensor in (*model.parameters(), *model.buffers()):
+        if is_lazy(tensor) or tensor.is_meta:
+            raise AuditError(
+                f"{type(model).__name__}: found lazy parameters, or some on the meta device;"
+                " expected a model with its weights loaded that ran once."
+            )
     if not isinstance(description, Description | None):
         raise AuditError(
-            f"description: found {shortened(description)}; expected Description(blocks, reads), the blocks as names of"
-            " modules, for example Description('layers.*', 'cls token')."
+            f"description: found {shortened(description)}; expected Description(blocks, reads), the"
+            " blocks as names of modules, for example Description('layers.*', 'cls token')."
         )
-    if description is not None:
-        names = description.blocks
-        listed_names = (
-            [names]
-            if isinstance(names, str)
-            else names
-            if isinstance(names, list | tuple)
-            else [None]
-        )
-        if not all(isinstance(name, str) for name in [*listed_names, description.reads]):
-            raise AuditError(
-                f"description: found {shortened(description)}; expected names of modules."
-            )
-        if names and description.forward is not None:
-            raise AuditError(
-                "description: found blocks and forward=; expected one of the two to say where states are."
-            )
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:
@@ -120,9 +90,8 @@ def listed_batches(name: str, batches: Any) -> Iterator[Any]:
     given = [
         getattr(part, "generator", None) for part in (batches, getattr(batches, "sampler", None))
     ]
-    states = [
-        (stream, stream.get_state()) for stream in given if isinstance(stream, torch.Generator)
-    ]
+    streams = [stream for stream in given if isinstance(stream, torch.Generator)]
+    states = [(stream, stream.get_state()) for stream in streams]
     try:
         yield from batches
     except Exception as error:  # external code may raise anything
@@ -167,8 +136,9 @@ def as_found(model: nn.Module) -> Iterator[None]:
             p.data, p.grad = data.copy_(found) if name in changed else data, grad
     if changed:
         raise AuditError(
-            f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation mode; expected one"
-            " that leaves parameters alone. Compute what it needs without writing to them."
+            f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation"
+            " mode; expected one that leaves parameters alone. Compute what it needs without writing"
+            " to them."
         )
 
 
@@ -185,7 +155,7 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
-    """Run a network twice on a few inputs; return its number of classes, and warnings about what it
+    """Run a network twice on some inputs; return its number of classes, and warnings about what it
     computes.
 
     Args:
@@ -198,50 +168,48 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     with untouched(network):
         states, _, outputs = network.chain(x.clone())
     outputs = outputs.detach()
-    shapes = [tuple(h.shape) for h in states]
-    broken = [
-        name.removeprefix("model.")
-        for name, p in network.named_parameters()
-        if not p.isfinite().all()
-    ]
-    unused = "found NaN or infinite values, though the pass that is audited may not use them."
-    found = [
-        DATA_AS_STATE if reads_data(states[0], x) else "",
-        f"{listed(broken, 3)}: {unused}" if broken else "",
-        _probabilities(outputs) if logits and outputs.dim() == 2 else "",
-        _narrow(network, [*states, outputs]),
-        _transposed(network, shapes),
-        _unproven(network),
-    ]
+    found = [_narrow(network, [*states, outputs]), _unproven(network)]
+    if reads_data(states[0], x):
+        found.append(DATA_AS_STATE)
+    if logits and outputs.dim() == 2:
+        found.append(_probabilities(outputs))
     return outputs.shape[-1], list(filter(None, found))
 
 
-def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
-    """Check that a loss is finite and not a sum over its batch: D2's floor does not grow with the
-    batch.
+def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> list[str]:
+    """Check that a loss is finite and does not grow with the batch, as D2's floor does not; warn
+    where a part of it does.
 
     Raises:
-        AuditError: the loss of finite logits is not finite, or that of a batch is the sum of those
-            of its halves.
+        AuditError: the loss of finite logits is not finite, or is a sum over the batch.
     """
-    half = len(x) // 2
     with untouched(network), torch.no_grad():
         logits, _ = outputs_of(network, x)
-        parts = (slice(None), slice(half or None), slice(half, None))
-        whole, one, other = (
-            float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts
-        )
-    if not math.isfinite(whole) and bool(logits.isfinite().all()):
+        loss = float(scalar_loss(loss_fn, logits, targets))
+        try:
+            twice = (torch.cat([part, part]) for part in (logits, targets))
+            doubled = float(scalar_loss(loss_fn, *twice))
+        except AuditError:  # a loss may be made for batches of one size
+            doubled = loss
+    if not math.isfinite(loss) and bool(logits.isfinite().all()):
         raise AuditError(
-            f"loss_fn: found a loss of {whole} for {len(x)} samples with finite logits; expected a finite number. Does"
-            " it ignore the labels of all samples, or are some of them NaN?"
+            f"loss_fn: found a loss of {loss} for {len(x)} samples with finite logits; expected a"
+            " finite number. Does it ignore the labels of all samples, or are some of them NaN?"
         )
-    mean = (half * one + (len(x) - half) * other) / len(x)
-    if half and abs(whole - one - other) <= SUMMED * abs(whole) < abs(whole - mean):
+    growth = doubled / loss if loss else 1.0
+    rounding = max(SUMMED, 4 * torch.finfo(logits.dtype).eps)
+    if abs(growth - 2) <= rounding:
         raise AuditError(
-            f"loss_fn: found a sum over the batch ({whole:.4g} for {len(x)} samples, {one:.4g} for {half}); expected"
-            " the mean, as of reduction='mean': D2 compares its gradients with a floor for mean losses."
+            f"loss_fn: found a sum over the batch ({loss:.4g} for {len(x)} samples, {doubled:.4g}"
+            " for all of them twice); expected the mean, as of reduction='mean': D2 compares its"
+            " gradients with a floor for mean losses."
         )
+    if abs(growth - 1) > rounding:
+        return [
+            f"The loss depends on the size of the batch: {growth:.3g} times as large for all samples"
+            " twice. D2's floor is that of a mean over samples."
+        ]
+    return []
 
 
 def ignored_by(loss_fn: LossFunction) -> int:
@@ -274,8 +242,16 @@ def contradictions(
     if right is None:
         return None, []
     hits = int(right.sum()), len(right)
-    embedded = [(p.embedded[p.labels != ignored], p.labels[p.labels != ignored]) for p in passes]
-    return hits, list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
+    warnings = []
+    if chance(hits, accuracy) < LEAST_LIKELY:
+        warnings.append(
+            f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are"
+            f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
+            " preprocessing, or a wrong accuracy."
+        )
+    if frozen is not None:
+        warnings += _failed_to_train(passes, frozen, ignored)
+    return hits, warnings
 
 
 def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
@@ -284,44 +260,34 @@ def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
     """
     if not passes:
         return None
-    logits, labels = (
-        torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels")
-    )
+    logits = torch.cat([each.logits for each in passes])
+    labels = torch.cat([each.labels for each in passes])
     known = labels[labels != ignored]
     if len(known) and not 0 <= int(known.min()) <= int(known.max()) < logits.shape[-1]:
         return None
     return (logits.argmax(dim=-1) == labels)[labels != ignored]
 
 
-def _unlikely(hits: tuple[int, int], accuracy: float | None) -> str:
-    """Say how the hits of the batches contradict an accuracy."""
-    if chance(hits, accuracy) >= LEAST_LIKELY:
-        return ""
-    return (
-        f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are classified correctly"
-        f" (chance below {LEAST_LIKELY:g}): another model, other data or preprocessing, or a wrong accuracy."
-    )
-
-
-def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
-    """Compare a frozen baseline with a linear readout of ``h_0``, given by batches and fitted on
-    half of them.
+def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list[str]:
+    """Compare a frozen baseline's accuracy with a linear readout of ``h_0``, fitted on half of the
+    batches.
     """
-    half = len(batches) // 2
-    fit, rest = (
-        [batch for batch in part if len(batch[1])] for part in (batches[:half], batches[half:])
-    )
-    if frozen is None or not fit or not rest or not all(h.isfinite().all() for h, _ in fit + rest):
-        return ""
-    (x, labels), (others, other_labels) = (map(torch.cat, zip(*part)) for part in (fit, rest))
-    readout = linear_readout(x, labels, others, other_labels)
-    if frozen >= readout - FAILED - 1 / math.sqrt(len(others)):
-        return ""
-    return (
-        f"{DOUBTED} {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of the samples,"
-        f" has {readout:.3g} on the others. The baseline may have failed to train, and then depth utility says little:"
-        " train it again, on several seeds."
-    )
+    embedded = torch.cat([each.embedded for each in passes])
+    labels = torch.cat([each.labels for each in passes])
+    half = sum(len(each.labels) for each in passes[: len(passes) // 2])
+    known = labels != ignored
+    fit, rest = known.clone(), known.clone()
+    fit[half:], rest[:half] = False, False
+    if not fit.any() or not rest.any() or not embedded[known].isfinite().all():
+        return []
+    readout = linear_readout(embedded[fit], labels[fit], embedded[rest], labels[rest])
+    if frozen >= readout - FAILED - 1 / math.sqrt(int(rest.sum())):
+        return []
+    return [
+        f"{DOUBTED} {frozen:.3g}; a linear readout of this network's h_0, fitted on {int(fit.sum())}"
+        f" of the samples, has {readout:.3g} on the others. The baseline may have failed to train,"
+        " and then depth utility says little: train it again, on several seeds."
+    ]
 
 
 def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> float:
@@ -351,20 +317,24 @@ def alike(batches: list[Batch], ignored: int) -> Iterator[str]:
 
     Labels that are `ignored` are of no class.
     """
-    flat = [x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8) for x, _ in batches]
-    rows = [hash(row.numpy().tobytes()) for part in flat for row in part]
-    repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
-    kept = [y[y != ignored] for _, y in batches if are_classes(y)]
-    single = sum(len(y.unique()) == 1 < len(y) for y in kept)
-    if repeated > OVERLAP * len(rows):
+    rows, single = [], 0
+    for x, labels in batches:
+        flat = x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
+        rows += [hash(row.numpy().tobytes()) for row in flat]
+        if are_classes(labels):
+            kept = labels[labels != ignored]
+            single += len(kept.unique()) == 1 < len(kept)
+    repeated = len(rows) - len(set(rows))
+    if len(batches) > 1 and repeated > OVERLAP * len(rows):
         yield (
-            f"{repeated} of the {len(rows)} samples are there more than once: (c) compares batches that share samples,"
-            " and is large by itself. Give disjoint batches."
+            f"{repeated} of the {len(rows)} samples are there more than once: (c) compares batches"
+            " that share samples, and is large by itself. Give disjoint batches."
         )
     if single:
         yield (
-            f"{single} of {len(batches)} batches have samples of one class only: (c) is then about the class, and the"
-            " norms are not those of the data. Give batches of all classes, shuffled once."
+            f"{single} of {len(batches)} batches have samples of one class only: (c) is then about"
+            " the class, and the norms are not those of the data. Give batches of all classes,"
+            " shuffled once."
         )
 
 
@@ -372,25 +342,26 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
     """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
     not resolve.
     """
-    if large := {
-        layer.layer: norm
-        for layer in evidence.layers
-        if (norm := layer.grad_norm_per_sample) > LARGE
-    }:
+    large = [layer for layer in evidence.layers if layer.grad_norm_per_sample > LARGE]
+    if large:
+        most = max(layer.grad_norm_per_sample for layer in large)
         yield (
-            f"The gradient explodes at state {', '.join(map(str, large))}: for one sample's loss it is up to"
-            f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
+            f"The gradient explodes at state {', '.join(str(layer.layer) for layer in large)}: for"
+            f" one sample's loss it is up to {most:.3g} (more than {LARGE:g}). No check looks at"
+            " that: D2 asks whether it vanished."
         )
     if evidence.unchecked and evidence.finite:
-        yield f"{NOT_COMPARED}: the model has {evidence.unchecked}. Nothing is compared with its gradients there."
-    errors = [(layer.float32_error.value, -layer.layer) for layer in evidence.layers]
-    error, worst = max(
-        ((error, state) for error, state in errors if error is not None), default=(0, 0)
-    )
-    if error > FLOAT32_ERROR:
         yield (
-            f"The gradient at state {-worst} is {error:.2g} of its length away from the one computed in float64"
-            f" (more than {FLOAT32_ERROR:g}): what is concluded from gradients there is about rounding."
+            f"{NOT_COMPARED}: the model has {evidence.unchecked}. Nothing is compared with its"
+            " gradients there."
+        )
+    errors = [layer for layer in evidence.layers if layer.float32_error.value is not None]
+    worst = max(errors, key=lambda layer: layer.float32_error.value or 0, default=None)
+    if worst and (worst.float32_error.value or 0) > FLOAT32_ERROR:
+        yield (
+            f"The gradient at state {worst.layer} is {worst.float32_error.value:.2g} of its length"
+            f" away from the one computed in float64 (more than {FLOAT32_ERROR:g}): what is"
+            " concluded from gradients there is about rounding."
         )
 
 
@@ -400,44 +371,48 @@ def recorded(
     """Record how an audit was made, as JSON types: versions, device, precision, model, description,
     date.
     """
-    parameters = [*model.parameters(), *model.buffers(), x]
+    first = next(iter((*model.parameters(), *model.buffers(), x)))
     return {
         "versions": {
             "fa_audit": version("fa-audit"),
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-        "device": str(parameters[0].device),
-        "dtype": str(parameters[0].dtype).removeprefix("torch."),
+        "device": str(first.device),
+        "dtype": str(first.dtype).removeprefix("torch."),
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
         "states": list(getattr(network, "names", ())),
         "covered": getattr(network, "covered", 1.0),
         "past": list(getattr(network, "past", ())),
-        "partial": any(
-            share is not None and share > WHOLE for share in getattr(network, "past", ())
-        ),
+        "partial": bool(_bypassed(network)),
         "reads": getattr(network, "reads", ""),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
+def _bypassed(network: Network) -> dict[int, float]:
+    """Return by state the share of what the outputs know of the inputs that goes past it."""
+    past = enumerate(getattr(network, "past", ()))
+    return {layer: share for layer, share in past if share is not None and share > WHOLE}
+
+
 def _unproven(network: Network) -> str:
     """Warn of states that were not proven to be whole, and of those that are not."""
-    past = dict(enumerate(getattr(network, "past", ())))
-    bypassed = {
-        layer: share for layer, share in past.items() if share is not None and share > WHOLE
-    }
-    if bypassed:
-        shares = ", ".join(
-            f"{100 * min(share, 1):.3g} % at state {layer}" for layer, share in bypassed.items()
+    shares = []
+    for layer, share in _bypassed(network).items():
+        shares.append(f"{100 * min(share, 1):.3g} % at state {layer}")
+    if shares:
+        return (
+            f"Partial states: of what the outputs know of the inputs, {', '.join(shares)} goes past"
+            " them."
         )
-        return f"Partial states: of what the outputs know of the inputs, {shares} goes past them."
-    unknown = [str(layer) for layer, share in past.items() if share is None]
+    past = enumerate(getattr(network, "past", ()))
+    unknown = [str(layer) for layer, share in past if share is None]
     if not unknown:
         return ""
     return (
-        f"That nothing goes past state {listed(unknown, 8)} could not be proven: neither the outputs nor the last state"
-        " differ between samples."
+        f"That nothing goes past state {listed(unknown, 8)} could not be proven: neither the"
+        " outputs nor the last state differ between samples."
     )
 
 
@@ -446,35 +421,18 @@ def _probabilities(logits: Tensor) -> str:
     if logits.shape[-1] < 2 or not (ones.all() and (logits >= 0).all()):
         return ""
     return (
-        "The outputs look like probabilities (none is negative, every row sums to 1) and were taken for logits:"
-        " gradients and checks are those of a second softmax. Audit the model without its last softmax."
+        "The outputs look like probabilities (none is negative, every row sums to 1) and were taken"
+        " for logits: gradients and checks are those of a second softmax. Audit the model without"
+        " its last softmax."
     )
 
 
 def _narrow(network: Network, computed: list[Tensor]) -> str:
     kinds = {tensor.dtype for tensor in (*network.parameters(), *network.buffers(), *computed)}
-    if not (narrow := sorted(str(kind).removeprefix("torch.") for kind in kinds if kind in NARROW)):
+    narrow = sorted(str(kind).removeprefix("torch.") for kind in kinds.intersection(NARROW))
+    if not narrow:
         return ""
     return (
-        f"The model computes in {' and '.join(narrow)}: gradients below its smallest number vanish, so that (b) and (c)"
-        " may be about its type. Audit model.float()."
+        f"The model computes in {' and '.join(narrow)}: gradients below its smallest number vanish,"
+        " so that (b) and (c) may be about its type. Audit model.float()."
     )
-
-
-def _transposed(network: Network, shapes: list[tuple[int, ...]]) -> str:
-    """Warn of maps whose equal sides are not the dimensions that are averaged."""
-    reads = getattr(network, "reads", "spatial mean")
-    maps = {
-        layer: shape
-        for layer, shape in enumerate(shapes)
-        if len(shape) == 4 and reads.startswith("spatial mean")
-    }
-    for layer, (_, one, two, three) in maps.items():
-        if one != three and two == {"spatial mean": one}.get(reads, three):
-            other = "spatial mean" if two == three else "spatial mean, channels last"
-            return (
-                f"State {layer} is (B, {one}, {two}, {three}), which looks like maps with channels"
-                f" {'first' if two == three else 'last'}, but its '{reads}' was audited. If so, describe the model with"
-                f" reads: {other}."
-            )
-    return ""

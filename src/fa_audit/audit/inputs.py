@@ -31,12 +31,19 @@ from fa_audit.networks.description import NotWhole, describe
 from fa_audit.networks.network import Network
 from fa_audit.networks.proposals import LEAST_COVERED, propose
 from fa_audit.networks.states import Description
-from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, shown, untouched
+from fa_audit.networks.trace import (
+    LossFunction,
+    is_dense,
+    outputs_of,
+    scalar_loss,
+    shown,
+    untouched,
+)
 
 BATCHES, BATCH_SIZE = (
     10,
     128,
-)  # the paper's evaluation set: its gradient floor depends on the batch size
+)  # the paper's evaluation set: the gradient's floor depends on the size
 ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
 
 
@@ -126,43 +133,41 @@ def prepared(
     Raises:
         AuditError: as `diagnose`.
     """
-    check_model(model := unwrapped(model), description)
+    model = unwrapped(model)
+    check_model(model, description)
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     if torch.is_inference_mode_enabled() or torch.is_autocast_enabled(device.type):
         raise AuditError(
-            "an audit needs gradients in the model's own precision; call it outside torch.inference_mode() and"
-            " torch.autocast()."
+            "an audit needs gradients in the model's own precision; call it outside"
+            " torch.inference_mode() and torch.autocast()."
         )
     with as_found(model):  # a DataLoader draws from the global stream
-        raw = {
-            name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()
-        }
-        if isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
-            model = OneTensor(model, layout_of(first))
-            if any(layout_of(batch) != layout_of(first) for part in raw.values() for batch in part):
+        raw = {}
+        for name, part in given.items():
+            raw[name] = list(islice(listed_batches(name, part), limit))
+        every = list(chain.from_iterable(raw.values()))
+        if not every:
+            raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
+        if isinstance(every[0], Mapping):
+            layout = layout_of(every[0])
+            model = OneTensor(model, layout)
+            if any(layout_of(batch) != layout for batch in every):
                 raise AuditError(
                     "eval_batches: found mappings of different shapes; expected all padded alike."
                 )
-        batches = [
-            [_checked(name, as_pair(batch), device, loss_fn) for batch in part]
-            for name, part in raw.items()
-        ]
-        every = list(chain.from_iterable(batches))
-        if not every:
-            raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
-        x = every[0][0]
+        batches = []
+        for name, part in raw.items():
+            batches.append([_checked(name, as_pair(batch), device, loss_fn) for batch in part])
+        x = next(chain.from_iterable(batches))[0]
         network = wrap_model(model, x) if description is None else _described(model, description, x)
         of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
         classes, warnings = look_at(network, x, logits=of_logits)
         for name, part in zip(given, batches):
             if loss_fn is F.cross_entropy:
-                highest = max((int(labels.max()) for _, labels in part), default=-1)
-                if highest >= classes:
-                    raise AuditError(
-                        f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}."
-                    )
+                _check_labels(name, part, classes)
             elif part:
-                check_loss(network, *max(part, key=lambda batch: len(batch[0])), loss_fn)
+                largest = max(part, key=lambda batch: len(batch[0]))
+                warnings += check_loss(network, *largest, loss_fn)
             warnings += _gaps(name, part, network, loss_fn)
         yield network, batches, warnings
 
@@ -171,10 +176,18 @@ def _described(model: nn.Module, description: Description, x: Tensor) -> Network
     try:
         return describe(model, description, x)
     except NotWhole as error:
-        whole = [proposal for proposal in propose(model, x) if proposal.covered >= LEAST_COVERED]
+        for proposal in propose(model, x):
+            if proposal.covered >= LEAST_COVERED:
+                raise AuditError(f"{error} Whole are those of {proposal.python}.") from error
+        raise
+
+
+def _check_labels(name: str, batches: list[Batch], classes: int) -> None:
+    highest = max((int(labels.max()) for _, labels in batches), default=-1)
+    if highest >= classes:
         raise AuditError(
-            f"{error} Whole are those of {whole[0].python}." if whole else str(error)
-        ) from error
+            f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}."
+        )
 
 
 def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction) -> Iterator[str]:
@@ -182,15 +195,16 @@ def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction)
     finite.
     """
     for index, (x, labels) in enumerate(part):
-        if not any(bool(tensor.isnan().any()) for tensor in (x, labels)):
+        if not x.isnan().any() and not labels.isnan().any():
             continue
         with untouched(network), torch.no_grad():
             loss = scalar_loss(loss_fn, outputs_of(network, x)[0], labels)
         if loss.isnan().any():
+            where = "inputs" if x.isnan().any() else "labels"
             yield (
-                f"{name}: batch {index} has NaN in its {'inputs' if bool(x.isnan().any()) else 'labels'}, and so in its"
-                " loss: that says nothing about the network. Leave those samples out, or replace what is missing as in"
-                " training."
+                f"{name}: batch {index} has NaN in its {where}, and so in its loss: that says"
+                " nothing about the network. Leave those samples out, or replace what is missing as"
+                " in training."
             )
 
 
@@ -203,14 +217,11 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
         AuditError: it is not such a pair.
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
-    if not pair or not all(isinstance(part, Tensor) for part in pair):
-        raise AuditError(f"{name}: found {shown(batch)}; expected pairs of tensors (x, labels).")
-    for part in pair:
-        if part.layout != torch.strided or part.is_nested or part.is_meta:
-            kind = "nested" if part.is_nested else "meta" if part.is_meta else part.layout
-            raise AuditError(
-                f"{name}: found a tensor that is {kind}; expected dense ones that hold values."
-            )
+    if not pair or not all(map(is_dense, pair)):
+        raise AuditError(
+            f"{name}: found {shown(batch)}; expected pairs of tensors (x, labels), dense"
+            " and with values."
+        )
     x, labels = pair
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     if loss_fn is not F.cross_entropy and rows:
@@ -219,8 +230,8 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     if not rows or not are_classes(labels) or labels.to(torch.int64).min() < 0:
         kind = "class indices >= 0, shape (B,)," if loss_fn is F.cross_entropy else "labels"
         raise AuditError(
-            f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"
-            f" expected as many {kind} as inputs, and at least one."
+            f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels"
+            f" {tuple(labels.shape)}; expected as many {kind} as inputs, and at least one."
         )
     return x.to(device), labels.to(device, torch.int64)
 
@@ -233,11 +244,9 @@ def as_rows(name: str, value: Any) -> Tensor:
     """
     try:
         tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise AuditError(
-            f"{name}: found {shown(value)}; expected a tensor with a row for each sample."
-        ) from error
-    if tensor.is_nested or not tensor.dim() or tensor.layout != torch.strided:
+    except (TypeError, ValueError, RuntimeError):
+        tensor = torch.tensor(0)
+    if not is_dense(tensor) or not tensor.dim():
         raise AuditError(
             f"{name}: found {shortened(value)}; expected a dense tensor with a row for each sample."
         )

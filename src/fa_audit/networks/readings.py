@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.networks.trace import untouched
 
 READS = (
@@ -38,25 +38,31 @@ def averaged(reads: str, dims: int) -> tuple[int, ...]:
 
 
 def check_reading(network: Any, x: Tensor) -> None:
-    """Check that the head reads those tokens of the last state that the description names.
+    """Check that the head reads of the last state what the description says: those tokens, or a
+    mean over those dimensions.
 
     Raises:
-        AuditError: it reads others.
+        AuditError: it reads something else.
     """
     if network.reads == "all features":
         return
     with untouched(network), torch.no_grad():
         states, logits = network.states_of(x)
-        if states[-1].dim() != 3 or states[-1].shape[1] == 1 or not logits.isfinite().all():
+        dims = states[-1].dim()
+        if dims == 2 or not logits.isfinite().all():
             return
-        alone = [token for token in TOKENS if not _depends_on_others(network, x, token)]
-        positions_last = _any_order(network, x, (2,)) and not _any_order(network, x, (1,))
+        alone: list[str] = []
+        if dims == 3 and states[-1].shape[1] > 1:
+            alone = [token for token in TOKENS if not _depends_on_others(network, x, token)]
+        own = averaged(network.reads, dims)
+        others = tuple(range(2, dims) if 1 in own else range(1, dims - 1))
+        turned = bool(own) and _any_order(network, x, others) and not _any_order(network, x, own)
     if alone:
         expected = alone[0]
-    elif network.reads in TOKENS:
+    elif network.reads in TOKENS and states[-1].shape[1] > 1:
         expected = "spatial mean (of the tokens) or all features"
-    elif positions_last:
-        expected = "all features: (B, d, T) has its positions last"
+    elif turned:
+        expected = f"a mean over the dimensions {listed(map(str, others))}, or all features"
     else:
         return
     if network.reads not in alone:

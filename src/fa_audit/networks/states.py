@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, printable
+from fa_audit.core.errors import AuditError, printable, shortened
 from fa_audit.networks.trace import is_dense
 
 INPUT = "input:"
@@ -62,6 +62,14 @@ class Description:
     reads: str = "all features"
     partial: bool = False
     forward: Callable[[nn.Module, Any, Mark], Any] | None = None
+
+    def __post_init__(self) -> None:
+        names = [self.blocks] if isinstance(self.blocks, str) else self.blocks
+        texts = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        if not texts or not isinstance(self.reads, str):
+            raise AuditError(f"description: found {shortened(self)}; expected names of modules.")
+        if names and self.forward is not None:
+            raise AuditError("description: found blocks and forward=; expected one of the two.")
 
 
 class Place(NamedTuple):
