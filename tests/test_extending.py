@@ -170,7 +170,7 @@ def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_importe
         ),
         (
             {"architecture": {"name": "my_net:GatedMPL"}},
-            "architecture.name: .*Did you mean 'GatedMLP'",
+            "architecture: .*Did you mean 'GatedMLP'",
         ),
         (
             {"architecture": {"name": "my_net:Gate"}},
@@ -178,7 +178,7 @@ def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_importe
         ),
         (
             {"vary": {"dept": [1]}},
-            "vary: unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'",
+            "unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'",
         ),
         (
             {"kind": "my_figures:grwth_accuracy"},

@@ -140,7 +140,7 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
         ),
         (
             {"architecture": {"name": "plug_in:Net", "wide": 1}},
-            "architecture.wide: found 1; expected True or False",
+            "architecture: wide: found 1",
         ),
         (
             {"architecture": {"name": "sys:version"}},

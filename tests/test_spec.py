@@ -53,26 +53,26 @@ def test_spellings_have_one_canonical_form(text, canonical):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "word"),
     [
-        ("dfa+frozen+frozen2", "'frozen' appears twice"),
-        ("dfa+shallow+frozen", "no blocks to freeze or penalise"),
-        ("dfa+penalty-1", "not a finite number >= 0"),
-        ("dfa+penaltynan", "not a finite number >= 0"),
-        ("dfa+lr0", "lr '0' is not a finite number > 0; write it like lr1e-2"),
-        ("dfa+lrnan", "lr 'nan' is not a finite number > 0"),
-        ("dfa+lr1e-2+lr1e-3", "'lr' appears twice"),
-        ("dfa+unnormalized", "Did you mean 'unnormalised'"),
-        ("dfa+frozen0", "unknown option 'frozen0'"),
-        ("dfa+epoch01", "unknown option 'epoch01'"),
-        ("dfa+shalow", "Did you mean 'shallow'"),
-        ("dfa+", "unknown option ''"),
+        ("dfa+frozen+frozen2", "'frozen2'"),
+        ("dfa+shallow+frozen", "'shallow'"),
+        ("dfa+penalty-1", "'-1'"),
+        ("dfa+penaltynan", "'nan'"),
+        ("dfa+penalty1e999", "'1e999'"),
+        ("dfa+penalty1_0", "'1_0'"),
+        ("dfa+lr0", "'0'"),
+        ("dfa+lr1e-2+lr1e-3", "'lr1e-3'"),
+        ("dfa+unnormalized", "'unnormalised'"),
+        ("dfa+frozen0", "'frozen0'"),
+        ("dfa+epoch01", "'epoch01'"),
+        ("dfa+", "''"),
     ],
 )
-def test_contradictions_are_refused_with_a_reason(text, message):
+def test_contradictions_are_refused(text, word):
     with pytest.raises(AuditError, match=r"\Arun '") as caught:
         parse_run(text)
-    assert message in str(caught.value)
+    assert word in str(caught.value)
 
 
 @given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
@@ -183,7 +183,7 @@ def test_every_field_survives_json_and_changes_the_digest_and_only_departures_ma
     if name in DEPARTURES:
         assert RunSpec.from_dict(rest) == SPEC and rest == SPEC.to_dict()
         return
-    with pytest.raises(AuditError, match=f"run specification: top level: missing {name};"):
+    with pytest.raises(AuditError, match=f"run specification: {name}: "):
         RunSpec.from_dict(rest)
 
 
@@ -218,28 +218,22 @@ def test_the_defaults_are_the_papers():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "place"),
     [
-        ({"colour": "red"}, "unknown key 'colour'; known: architecture"),
-        ({"seed": None}, "seed: found None; expected an integer 0..2147483647"),
-        ({"epochs": 100001}, "epochs: found 100001; expected an integer 0..100000"),
-        (
-            {"clip": 1.0, "clip_groups": 1.0},
-            "found clip 1.0 and clip_groups 1.0; expected one of them",
-        ),
-        ({"clip_groups": -1.0}, "clip_groups: found -1.0; expected a finite number >= 0"),
-        ({"snapshot": 101}, "snapshot: found epoch 101; expected one of the schedule, 0..100"),
-        ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
-        (
-            {"architecture_options": {"depth": 10**6}},
-            "architecture_options.depth: found 1000000; expected a number",
-        ),
-        ({"optimiser": "adam"}, "optimiser: found 'adam'; expected adamw, or sgd"),
-        ({"validation": 1}, "validation: found 1; expected a fraction >= 0 and below 1"),
-        ({"architecture_options": []}, "architecture_options: found"),
-        ({"monitor": {"D1": "x"}}, "monitor.D1: found 'x'; expected a finite number"),
+        ({"colour": "red"}, "colour"),
+        ({"seed": None}, "seed"),
+        ({"epochs": 100001}, "epochs"),
+        ({"clip": 1.0, "clip_groups": 1.0}, "found clip 1.0 and clip_groups 1.0"),
+        ({"clip_groups": -1.0}, "clip_groups"),
+        ({"snapshot": 101}, "snapshot"),
+        ({"method": "a\nb"}, "method"),
+        ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth"),
+        ({"optimiser": "adam"}, "optimiser"),
+        ({"validation": 1}, "validation"),
+        ({"architecture_options": []}, "architecture_options"),
+        ({"monitor": {"D1": "x"}}, "monitor.D1"),
     ],
 )
-def test_a_wrong_field_is_named(change, words):
-    with pytest.raises(AuditError, match=rf"\Arun specification: .*{words}"):
+def test_a_wrong_field_is_named(change, place):
+    with pytest.raises(AuditError, match=rf"\Arun specification: {place}\b"):
         RunSpec.from_dict(SPEC.to_dict() | change)

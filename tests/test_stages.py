@@ -44,7 +44,7 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     **dict.fromkeys(
         [
             f"experiments/{name}.py"
-            for name in ("config", "config_file", "grid", "grid_checks", "origins", "read_grid")
+            for name in ("config", "config_file", "grid", "origins", "read_grid")
         ],
         "reads the configuration, whose values are parameters of the jobs",
     ),

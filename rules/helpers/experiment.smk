@@ -3,21 +3,21 @@
 import os
 import re
 import sys
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from pathlib import Path
 
 import fa_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import digest_of
 from fa_audit.core.stages import code_digest
-from fa_audit.experiments.config_file import LineOf, load_config
+from fa_audit.experiments.config_file import LineOf, load_config, select_settings, typed
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.origins import OF_A_NETWORK, Origins, data_code, run_code
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
 from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
+from snakemake.utils import update_config
 from snakemake_interface_executor_plugins.settings import ExecMode
 
 
@@ -56,12 +56,18 @@ LIMITS = workflow.global_resources
 LARGEST_DATA = 2_000_000_000  # bytes of a file whose content is compared, as in profiles/default
 
 
+COMMAND_LINE = workflow.config_settings.config  # what --config gives
+
+
 @readable
 def load_lines():
     """Return the line of every value of the configuration; read before Snakemake does, whose errors name no line."""
-    files = filter(os.path.exists, CONFIG_FILES or ["config.yaml"])
-    names = [os.path.abspath(path).removeprefix(f"{os.getcwd()}/") for path in files]
-    return reduce(or_, [load_config(name)[1] for name in names], LineOf())
+    lines = LineOf()
+    for path in filter(os.path.exists, CONFIG_FILES or ["config.yaml"]):
+        lines.update(load_config(os.path.relpath(path))[1])
+    # A value of the command line has none.
+    kept = {place: line for place, line in lines.items() if place.split(".")[0] not in COMMAND_LINE}
+    return LineOf(kept)
 
 
 LINES = load_lines()
@@ -72,6 +78,9 @@ if not CONFIG_FILES:
     configfile: "config.yaml"
 
 
+# For modules only what is in their part of the configuration.
+update_config(config, {key: typed(COMMAND_LINE[key]) for key in COMMAND_LINE.keys() & config})
+readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 

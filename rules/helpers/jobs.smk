@@ -14,7 +14,7 @@ from fa_audit.core.limits import (
 )
 from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
-from fa_audit.experiments.grid_checks import check_data_root
+from fa_audit.experiments.read_grid import check_data_root
 from snakemake_interface_logger_plugins.common import LogEvent
 
 COSTS = read_costs(
@@ -141,5 +141,5 @@ def check_command():
             f"module: its prefix makes {expected} '{found}'; expected results/ in the working folder. Leave out"
             " `prefix:` and `replace_prefix:`."
         )
-    check_data_root(config.get("data_root", "data"), datasets(), LINES.within(config)("data_root"))
+    check_data_root(config.get("data_root", "data"), datasets(), LINES("data_root"))
     check_writable(WRITTEN)

@@ -14,12 +14,13 @@ from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.files import check_output
 from fa_audit.core.registry import entry_of
+from fa_audit.core.validation import validated
 from fa_audit.data import DATASETS
-from fa_audit.experiments.config import BUDGET, PAPER, SettingEntry
+from fa_audit.experiments.config import BUDGET, PAPER, Architecture, SettingEntry
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
-from fa_audit.networks import ARCHITECTURES, architecture_options
+from fa_audit.networks import ARCHITECTURES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,11 +55,9 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         field = SettingEntry.model_fields[name]
         flag = isinstance(field.default, bool)
         kind = {"action": argparse.BooleanOptionalAction} if flag else {"type": type(field.default)}
-        option, meaning = (
-            f"--{name.replace('_', '-')}",
-            str(field.description).removeprefix("true or false: "),
-        )
-        add(option, **kind, default=field.default, help=f"{meaning}; default %(default)s")
+        option = f"--{name.replace('_', '-')}"
+        # Without a default here, so that an option that repeats the run's name is noticed.
+        add(option, **kind, help=f"{field.description}; default {field.default}")
     meaning = "of initialisation, feedback, order, augmentation and noise; default %(default)s"
     add("--seed", type=int, default=PAPER["seed"], help=meaning)
     words = "residual penalty, as in RUN+penaltyLAMBDA; default none"
@@ -193,28 +192,25 @@ def _data(options: argparse.Namespace) -> Path:
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """Build the specification from the command line."""
-    from fa_audit.experiments.grid_checks import option_problems
-
     added = [f"penalty{options.penalty}"] * (options.penalty is not None) + [
         "frozen"
     ] * options.frozen
     run = parse_run("+".join([options.run, *added]))
     entry_of("method", METHODS, run.method)
-    chosen = {
-        name: value
-        for name in ("width", "depth", "w2_std")
-        if (value := getattr(options, name)) is not None
-    }
-    if problem := next(option_problems("architecture", options.architecture, chosen), ""):
-        raise AuditError(problem)
-    network = architecture_options(options.architecture) | chosen
+    given = {name: getattr(options, name) for name in (*BUDGET, "width", "depth", "w2_std")}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, named in (("lr", run.lr), ("normalise", run.unnormalised)):
+        if named and name in given:
+            raise AuditError(f"--{name}: found with the run '{run}', which has its own; drop one.")
+    budget = {name: given.pop(name) for name in BUDGET if name in given}
+    network = validated(Architecture, {"name": options.architecture, **given}, "architecture")
     return run.spec(
-        depth=network["depth"],
+        depth=network.options["depth"],
         dataset=dataset,
         architecture=options.architecture,
-        architecture_options=tuple(sorted(network.items())),
+        architecture_options=tuple(sorted(network.options.items())),
         seed=options.seed,
-        **{name: getattr(options, name) for name in BUDGET},
+        **budget,
     )
 
 

@@ -4,58 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.reader import ReaderError
 
-from fa_audit.core.errors import AuditError, first_line, printable
+from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
 
-# Texts that YAML reads as seconds, in base 8, or as true or false: 1:30, 010, no.
-MISREAD = re.compile(r"[-+]?\d+(:[0-5]?\d)+(\.\d*)?|[-+]?0[0-7]+|yes|no|on|off", re.IGNORECASE)
-EXPECTED = "expected YAML or JSON"
+# How a number or a flag is written. YAML also reads 1_0 as 10, 010 as 8, 1:30 as 90 and no as false.
+PLAIN = {
+    "int": r"[-+]?(0|[1-9]\d*)",
+    "float": r"[-+]?(\d+\.\d*|\.\d+)(e[-+]?\d+)?|[-+]?\.(inf|nan)",
+    "bool": "true|false",
+    "timestamp": "(?!)",
+}
+MOST_VALUES = 100_000  # of a file: aliases of aliases stand for any number
+EXPECTED = "expected YAML or JSON in UTF-8"
 
 
-@dataclass(frozen=True)
-class LineOf:
-    """The file and line of every value of a configuration.
-
-    Attributes:
-        places: ``settings.demo.epochs`` -> (``configs/demo.yaml, line 12``, the value there).
-    """
-
-    places: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+class LineOf(dict[str, str]):
+    """The file and line of every value: ``settings.demo.epochs`` -> ``configs/demo.yaml, line 12``."""
 
     def __call__(self, place: str) -> str:
-        """Return the line of a value or of the innermost mapping around it that has one; empty
-        without any.
-        """
-        while place and place not in self.places:
+        """Return the line of a value, or of what is around it; empty where neither has one."""
+        while place and place not in self:
             place = place.rpartition(".")[0]
-        return self.places[place][0] if place else ""
-
-    def __or__(self, other: LineOf) -> LineOf:
-        """Return the lines of two files, the second of which is merged into the first."""
-        return LineOf({**self.places, **other.places})
-
-    def within(self, config: Any) -> LineOf:
-        """Return the lines of the values that a configuration still has; ``--config`` may have
-        changed the others.
-        """
-        now = dict(_values("", config))
-        kept = {
-            place for place, (_, old) in self.places.items() if now.get(place) == old or old != old
-        }  # NaN
-        return LineOf({place: self.places[place] for place in kept})
+        return self.get(place, "")
 
 
 def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
-    """Load a configuration, YAML or JSON, in which no key is repeated.
+    """Load a configuration, YAML or JSON, with the settings that it selects from other files.
 
     >>> config, line_of = load_config("config.yaml")
     >>> config["settings"]["main_audit"]["dataset"]
@@ -64,118 +46,130 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     'config.yaml, line 18'
 
     Raises:
-        AuditError: as for `parsed`; or a key is repeated, or YAML reads something other than what
-            is written.
+        AuditError: the file cannot be read, or is not a mapping; a key is repeated; YAML reads
+            something other than what is written; a selected setting does not exist.
     """
-    config, loader, node = parsed(path)
-    with _refused(path):
-        lines = dict(_lines("", node))
-        config = config or loader.construct_document(node)
-    values = dict(_values("", config))
-    return config, LineOf(
-        {place: (f"{path}, line {line}", values.get(place)) for place, line in lines.items()}
-    )
+    config, line_of = _parsed(path)
+    select_settings(config, path, line_of)
+    return config, line_of
 
 
-def parsed(path: str | Path) -> tuple[dict[str, Any], yaml.SafeLoader, yaml.MappingNode]:
-    """Parse YAML or JSON as every program reads it; keys may be repeated.
+def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -> None:
+    """Fill in the settings that have a key ``select``, in place.
 
-    Returns:
-        the content, if it is JSON; the loader; its node, not yet constructed, which has the lines.
+    ``select: FILE`` takes the setting of the same name from another file, ``select: FILE:NAME`` one
+    of another name. Keys beside it replace those of the selected setting; null removes one.
+
+    Args:
+        config: as read from a file, not checked yet.
+        path: of that file; FILE lies in its folder or in one above.
+        line_of: receives the lines of what is selected.
 
     Raises:
-        AuditError: the file cannot be read, or is not a mapping.
+        AuditError: there is no such file, or no such setting in it.
     """
-    config = {}
-    with _refused(path):
+    settings = config.get("settings")
+    if not isinstance(settings, dict):
+        return
+    files: dict[str, tuple[dict[str, Any], LineOf]] = {}
+    for name, entry in settings.items():
+        if not isinstance(entry, dict) or "select" not in entry:
+            continue
+        where = f"{line_of(f'settings.{name}') or path}: settings.{name}.select"
+        source, _, selected = str(entry.pop("select")).partition(":")
+        if source not in files:
+            files[source] = _parsed(_file_above(path, source, where))
+        config_there, lines = files[source]
+        known = config_there.get("settings")
+        selected = selected or str(name)
+        if not isinstance(known, dict) or not isinstance(known.get(selected), dict):
+            raise AuditError(f"{where}: found no setting {shortened(selected)} in {source}.")
+        whole = {**known[selected], **entry}
+        settings[name] = {key: value for key, value in whole.items() if value is not None}
+        prefix = f"settings.{selected}."
+        for place, line in lines.items():
+            if place.startswith(prefix):
+                line_of.setdefault(f"settings.{name}.{place.removeprefix(prefix)}", line)
+
+
+def typed(value: Any) -> Any:
+    """Return a value of ``--config``: Snakemake leaves numbers and flags in mappings as texts."""
+    if isinstance(value, dict):
+        return {key: typed(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [typed(child) for child in value]
+    plain = isinstance(value, str) and re.fullmatch("|".join(PLAIN.values()), value, re.IGNORECASE)
+    return yaml.safe_load(value) if plain else value
+
+
+def _file_above(path: str | Path, name: str, where: str) -> str:
+    for folder in Path(path).resolve().parents:
+        if name and (folder / name).is_file():
+            return os.path.relpath(folder / name)
+    raise AuditError(f"{where}: found no file {shortened(name)} beside {path} or above.")
+
+
+def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
+    """Return the content of a file and its lines."""
+    config = None
+    try:
         text = Path(path).read_text(encoding="utf-8-sig")
         with contextlib.suppress(json.JSONDecodeError):  # JSON is YAML, but for tabs and for 1e-3
             config, text = json.loads(text), text.replace("\t", " ")
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-    if not isinstance(node, yaml.MappingNode):
-        found = f"a {node.id}" if node else "an empty file"
-        raise AuditError(
-            f"{path}: found {found}; expected a mapping, 'settings:' and the like on top."
-        )
-    return config, loader, node
-
-
-@contextlib.contextmanager
-def _refused(path: str | Path) -> Iterator[None]:
-    """Turn what keeps a file from being read (missing, another encoding, not YAML) into an error of
-    one line.
-    """
-    try:
-        yield
+        lines = LineOf()
+        for place, line in _lines("", node):
+            lines[place] = f"{path}, line {line}"
+            if len(lines) > MOST_VALUES:
+                raise ValueError(f"more than {MOST_VALUES} values")
+        if config is None and node:
+            config = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        mark, begun = error.problem_mark, error.context_mark
-        where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
-        inside = f" ({error.context}, from line {begun.line + 1})" if begun else ""
-        problem = f"{error.problem or error}{inside}; {error.note or EXPECTED}."
-        raise AuditError(f"{where}: {printable(problem)}") from error
-    except UnicodeDecodeError as error:
-        where, byte = _at(path, error.object[: error.start]), error.object[error.start]
-        raise AuditError(
-            f"{where}: found the byte 0x{byte:02x}; {EXPECTED} in UTF-8. Save it as UTF-8."
-        ) from error
-    except ReaderError as error:
-        where = _at(path, Path(path).read_text(encoding="utf-8-sig")[: error.position].encode())
-        raise AuditError(
-            f"{where}: found the character 0x{error.character:02x}; {EXPECTED}."
-        ) from error
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else path
+        raise AuditError(f"{where}: {printable(str(error.problem))}; {EXPECTED}.") from error
     except OSError as error:
-        raise AuditError(f"{path}: {error.strerror}; expected a file of YAML or JSON.") from error
+        raise AuditError(f"{path}: {error.strerror}; {EXPECTED}.") from error
     except (yaml.YAMLError, *FOREIGN) as error:
         raise AuditError(f"{path}: {printable(first_line(error))}; {EXPECTED}.") from error
-
-
-def _at(path: str | Path, before: bytes) -> str:
-    return f"{path}, line {before.count(10) + 1}, column {len(before) - before.rfind(10)}"
+    if not isinstance(config, dict):
+        raise AuditError(f"{path}: found {type(config).__name__}; expected a mapping.")
+    return config, lines
 
 
 def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
-    """Yield the line of every key and item below a node; a repeated or misread one raises
-    `MarkedYAMLError`.
+    """Yield the line of every key and item below a node.
+
+    Raises:
+        MarkedYAMLError: a key is repeated, or a value is not what is written.
     """
-    if _is_misread(node):
-        raise _misread(node)
-    seen = set()
-    for position, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
-        key, value = child if isinstance(node, yaml.MappingNode) else (child, child)
-        name = key.value if isinstance(node, yaml.MappingNode) else position
-        if isinstance(key, yaml.ScalarNode) and name in seen and name != "<<":
-            problem, note = f"found '{name}' twice", "keep one of them"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark, note=note)
-        if key is not value and (_is_misread(key) or key.tag.endswith(("bool", "null"))):
-            raise _misread(key)
-        if isinstance(name, str | int):
-            seen.add(name)
-            yield f"{place}{name}", key.start_mark.line + 1
-            yield from _lines(f"{place}{name}.", value)
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            _check_plain(key)
+            # A merge key may come twice, and what it brings may be given anew.
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise _error(key, f"found '{key.value}' twice")
+                seen.add(key.value)
+                yield f"{place}{key.value}", key.start_mark.line + 1
+                yield from _lines(f"{place}{key.value}.", value)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            yield f"{place}{position}", item.start_mark.line + 1
+            yield from _lines(f"{place}{position}.", item)
+    elif node is not None:
+        _check_plain(node)
 
 
-def _is_misread(node: yaml.Node | None) -> bool:
-    plain = isinstance(node, yaml.ScalarNode) and node.style is None
-    return plain and (node.tag.endswith("timestamp") or bool(MISREAD.fullmatch(node.value)))
+def _check_plain(node: yaml.Node) -> None:
+    kind = node.tag.rpartition(":")[2]
+    plain = isinstance(node, yaml.ScalarNode) and node.style is None and kind in PLAIN
+    if plain and not re.fullmatch(PLAIN[kind], node.value, re.IGNORECASE):
+        problem = f"found {node.value}, an unusual {kind}; write it plainly, or quote a text"
+        raise _error(node, problem)
 
 
-def _misread(node: yaml.ScalarNode) -> yaml.MarkedYAMLError:
-    read = "a date" if node.tag.endswith("timestamp") else json.dumps(yaml.safe_load(node.value))
-    problem = f"found {node.value}, which YAML reads as {read}"
-    note = f"write '{node.value}' if you mean a text, or {read}"
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark, note=note)
-
-
-def _values(place: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every value below a mapping or a list, with its place."""
-    children = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, child in children:
-        yield f"{place}{key}", child
-        yield from _values(f"{place}{key}.", child)
+def _error(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

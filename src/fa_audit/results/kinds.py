@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import documentation
-from fa_audit.experiments.grid_checks import ArtefactKinds
+from fa_audit.experiments.read_grid import ArtefactKinds
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 
