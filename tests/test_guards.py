@@ -119,22 +119,22 @@ REFUSALS = {
     r"eval_batches: found inputs \(\)": lambda: audited(Hostile(), [(torch.tensor(1.0), Y)]),
     r"eval_batches: found inputs \(10, 0\)": lambda: audited(Hostile(), [(X.flatten(1)[:, :0], Y)]),
     "stability_batches: found label 7": lambda: audited(Hostile(), stability_batches=[(X, Y + 5)]),
-    "x_eval and y_eval: found label 7": lambda: FAProtocol(
-        Hostile(), X, Y + 5, description=BLOCKS
-    ).run(0.3, 0.4),
+    "eval_batches: found label 7": lambda: FAProtocol(Hostile(), X, Y + 5, description=BLOCKS).run(
+        0.3, 0.4
+    ),
     "found 10 inputs and 3 labels": lambda: FAProtocol(Hostile(), X, Y[:3]),
     "headline_acc: found 61.0": lambda: diagnose(Hostile(), [(X, Y)], 61.0, description=BLOCKS),
     "frozen_baseline_acc: found -0.01": lambda: diagnose(
         Hostile(), [(X, Y)], 0.9, -0.01, description=BLOCKS
     ),
     "bp_frozen_acc: found nan": lambda: audited(Hostile(), bp_frozen_acc=float("nan")),
-    "test_acc: found 61.0": lambda: FAProtocol(Hostile(), X, Y, description=BLOCKS).run(0.3, 61.0),
-    r"d2_eps \* d2_factor: found \('1e-8', 10.0\)": lambda: FAProtocol(
-        Hostile(), X, Y, d2_eps="1e-8"
+    "headline_acc: found 61": lambda: FAProtocol(Hostile(), X, Y, description=BLOCKS).run(
+        0.3, 61.0
     ),
-    "d3_margin_pp: found nan": lambda: FAProtocol(Hostile(), X, Y, d3_margin_pp=float("nan")),
+    "frozen_acc_margin_pp: found nan": lambda: FAProtocol(
+        Hostile(), X, Y, d3_margin_pp=float("nan")
+    ),
     "thresholds: found {'growth': 5}": lambda: audited(Hostile(), thresholds={"growth": 5}),
-    "report: found {}": lambda: FAProtocol(Hostile(), X, Y).summary({}),
     "^x: found 5": lambda: residual_norms(Hostile(), 5, description=BLOCKS),
     "^x and y: found label 7": lambda: bp_grad_norms(Hostile(), X, Y + 5, description=BLOCKS),
     "outside torch.inference_mode": lambda: torch.autocast("cpu")(audited)(Hostile()),

@@ -5,9 +5,7 @@ The first package's `diagnose` is `fa_audit.diagnose`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from numbers import Real
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,23 +14,28 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch, counting, mean_gradient, part_of
-from fa_audit.audit.guards import are_classes, hits_of, ignored_by, is_count, loss_as_found
+from fa_audit.audit.guards import are_classes, check_model, ignored_by, is_count, loss_as_found
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.core.errors import AuditError, first_line, shortened
+from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.core.vectors import median_norm
 from fa_audit.networks.states import Description
-from fa_audit.networks.trace import LossFunction, forward, outputs_of, reference, untouched
+from fa_audit.networks.trace import (
+    LossFunction,
+    accuracy_of,
+    outputs_of,
+    reference,
+    untouched,
+)
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.limits import DiagnosticThresholds
 
-# The checks by the keys of `FAProtocol.run`: in a summary, where value and limit are, and in
-# `CHECKS`.
+# The checks by the keys of `FAProtocol.run`: the check in `CHECKS`, and where value and limit are.
 KEYS = {
-    "D1_scale_growth": ("D1 scale growth", "max_growth", "threshold", "scale"),
-    "D2_ref_validity": ("D2 reference validity", "g_L", "floor", "reference"),
-    "D3_depth_utility": ("D3 depth utility", "margin", "margin_threshold", "depth"),
+    "D1_scale_growth": ("scale", "max_growth", "threshold"),
+    "D2_ref_validity": ("reference", "g_L", "floor"),
+    "D3_depth_utility": ("depth", "margin", "margin_threshold"),
 }
 
 
@@ -169,11 +172,11 @@ class FAProtocol:
             is meant for 128 samples and scaled to those in use.
         d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage
             points.
-        method_name, notes, layer_for_stability, description, loss_fn: as in `diagnose`.
-        thresholds: the limits of all checks, in place of the four numbers.
         batch_size: by default norms of states and gradients are those of all N samples, and the
             cross-batch stability takes the first 10 batches of 128. With a batch size, everything
             is as `diagnose` has it on such batches.
+        options: the other arguments of `diagnose`: `method_name`, `notes`, `description`,
+            `loss_fn`, `layer_for_stability`, or `thresholds` in place of the four numbers.
 
     Raises:
         AuditError: inputs and labels differ in number, a limit is out of range, or both kinds of
@@ -197,47 +200,33 @@ class FAProtocol:
         d2_factor: float = 10.0,
         d3_margin_pp: float = 2.0,
         *,
-        method_name: str = "method",
-        notes: str = "",
-        layer_for_stability: int | None = None,
-        thresholds: DiagnosticThresholds | None = None,
         batch_size: int | None = None,
-        description: Description | None = None,
-        loss_fn: LossFunction = F.cross_entropy,
+        **options: Any,
     ) -> None:
-        x_eval, y_eval = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
-        if len(x_eval) != len(y_eval):
+        check_model(model)
+        x, labels = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
+        if len(x) != len(labels):
             raise AuditError(
-                f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs."
+                f"x_eval and y_eval: found {len(x)} inputs and {len(labels)} labels; expected pairs."
             )
         if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
             raise AuditError(
                 f"batch_size: found {shortened(batch_size)}; expected an integer >= 1."
             )
-        self.model = model
-        self.samples = x_eval, y_eval
-        self.batches = list(
-            zip(*(part.split(int(batch_size or BATCH_SIZE)) for part in self.samples))
+        limits = DiagnosticThresholds(
+            d1_threshold, d2_eps * d2_factor, frozen_acc_margin_pp=d3_margin_pp
         )
-        factors = d2_eps, d2_factor
-        floor: Any = (
-            d2_eps * d2_factor if all(isinstance(factor, Real) for factor in factors) else factors
-        )
-        with _named_as_here():
-            limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
-        if thresholds is not None and limits != DiagnosticThresholds():
+        if options.get("thresholds") is not None and limits != DiagnosticThresholds():
             raise AuditError(
-                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the two."
+                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the"
+                " two."
             )
-        self.options: dict[str, Any] = {
-            "method_name": method_name,
-            "layer_for_stability": layer_for_stability,
-            "thresholds": limits if thresholds is None else thresholds,
-            "description": description,
-            "loss_fn": loss_fn,
-            "sample": self.samples if batch_size is None else None,
-        }
-        self.notes = notes
+        self.model, self.samples = model, (x, labels)
+        self.options = {"thresholds": limits} | options
+        if batch_size is None:
+            self.options["sample"] = self.samples
+        size = int(batch_size or BATCH_SIZE)
+        self.batches = list(zip(x.split(size), labels.split(size)))
 
     def run(
         self,
@@ -255,91 +244,48 @@ class FAProtocol:
             test_samples: as in `diagnose`; default the evaluation samples where the accuracy is
                 computed on them.
         """
-        notes = self.notes
-        if test_acc is None and (hits := self._hits()):
-            test_acc, test_samples = sum(hits) / len(hits), test_samples or len(hits)
-            notes = "; ".join(
-                filter(None, [notes, f"test accuracy of the {len(hits)} evaluation samples only"])
-            )
-        options = self.options | {"notes": notes, "test_samples": test_samples}
-        with _named_as_here():
-            return ThreeCheckReport(
-                diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
-            )
+        options = self.options | {"test_samples": test_samples}
+        accuracy = self._accuracy() if test_acc is None else None
+        if accuracy is not None:
+            test_acc, counted = accuracy
+            own = [options.get("notes"), f"test accuracy of the {counted} evaluation samples only"]
+            options |= {"notes": "; ".join(filter(None, own))}
+            options |= {"test_samples": test_samples or counted}
+        return ThreeCheckReport(
+            diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
+        )
 
-    def _hits(self) -> list[bool]:
-        """Return which evaluation samples are classified correctly; none if their labels are not
-        class indices.
+    def _accuracy(self) -> tuple[float, int] | None:
+        """Return the accuracy on the evaluation samples, and their number; None if their labels are
+        not class indices.
 
         Samples with the label that the loss ignores are left out.
         """
-        if not are_classes(self.samples[1]):
-            return []
-        given, options = (
-            {"x_eval and y_eval": self.batches},
-            (self.options["description"], self.options["loss_fn"]),
-        )
-        with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
-            passes = forward(network, batches)
-        hits = hits_of(passes, ignored_by(self.options["loss_fn"]))
-        return [] if hits is None else hits.tolist()
+        x, labels = self.samples
+        known = labels != ignored_by(self.options.get("loss_fn", F.cross_entropy))
+        if not are_classes(labels) or not known.any() or labels[known].min() < 0:
+            return None
+        device = next((p.device for p in self.model.parameters()), x.device)
+        parts = (part[known].to(device).split(BATCH_SIZE) for part in (x, labels))
+        return accuracy_of(self.model, zip(*parts)), int(known.sum())
 
-    def summary(self, report: Mapping[str, Any] | DiagnosticReport) -> str:
+    def summary(self, report: Mapping[str, Any]) -> str:
         """Return a readable text: verdict, accuracy, a line for each check with value, limit and
         outcome, warnings.
 
         Args:
-            report: what `run` or `diagnose` returned, or the items of the former read back from a
-                file.
-
-        Raises:
-            AuditError: it is something else.
+            report: what `run` returned, or its items read back from a file.
         """
-        report = ThreeCheckReport(report) if isinstance(report, DiagnosticReport) else report
-        audit = getattr(report, "report", None)
+        accuracy = "unknown" if report["test_acc"] is None else f"{report['test_acc']:.4f}"
+        lines = [f"Verdict: {report['verdict']}", f"Test accuracy: {accuracy}"]
+        for key, (check, value, limit) in KEYS.items():
+            entry = report["diagnostics"][key]
+            outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
+            number = "-" if entry[value] is None else f"{entry[value]:.3g}"
+            lines.append(
+                f"{key.replace('_', ' ')}: {value} {number} (fires {CHECKS[check].sign} {limit}"
+                f" {entry[limit]:g}): {outcome}"
+            )
+        audit = report.report if isinstance(report, ThreeCheckReport) else None
         notes = [*audit.warnings, audit.notes] if audit else []
-        try:
-            checks = []
-            for key, (title, value, limit, check) in KEYS.items():
-                entry = report["diagnostics"][key]
-                outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
-                number = "-" if entry[value] is None else f"{entry[value]:.3g}"
-                meant = f"{entry[limit]:g}" + (
-                    f"; {entry['floor_note']}" if "floor_note" in entry else ""
-                )
-                checks.append(
-                    f"{title}: {value} {number} (fires {CHECKS[check].sign} {limit} {meant}): {outcome}"
-                )
-            accuracy = "unknown" if report["test_acc"] is None else f"{report['test_acc']:.4f}"
-            lines = [f"Verdict: {report['verdict']}", f"Test accuracy: {accuracy}", *checks]
-        except (KeyError, TypeError, ValueError) as error:
-            found = shortened(report)
-            raise AuditError(
-                f"report: found {found} ({first_line(error)}); expected what run() returned."
-            ) from error
         return "\n".join([*lines, *filter(None, notes)])
-
-
-# Names of arguments in errors: those of `diagnose` -> those of `FAProtocol`.
-NAMES = {
-    "eval_batches": "x_eval and y_eval",
-    "sample": "x_eval and y_eval",
-    "headline_acc": "test_acc",
-    "thresholds: h_norm_explosion_ratio": "d1_threshold",
-    "thresholds: g_norm_floor": "d2_eps * d2_factor",
-    "thresholds: frozen_acc_margin_pp": "d3_margin_pp",
-}
-
-
-@contextmanager
-def _named_as_here() -> Iterator[None]:
-    """Let errors inside this context name the arguments of `FAProtocol` in place of those of
-    `diagnose`.
-    """
-    try:
-        yield
-    except AuditError as error:
-        for name, own in NAMES.items():
-            if str(error).startswith(f"{name}: "):
-                error.args = (own + str(error).removeprefix(name),)
-        raise
