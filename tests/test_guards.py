@@ -119,7 +119,7 @@ REFUSALS = {
     r"eval_batches: found inputs \(\)": lambda: audited(Hostile(), [(torch.tensor(1.0), Y)]),
     r"eval_batches: found inputs \(10, 0\)": lambda: audited(Hostile(), [(X.flatten(1)[:, :0], Y)]),
     "stability_batches: found label 7": lambda: audited(Hostile(), stability_batches=[(X, Y + 5)]),
-    "eval_batches: found label 7": lambda: FAProtocol(Hostile(), X, Y + 5, description=BLOCKS).run(
+    "sample: found label 7": lambda: FAProtocol(Hostile(), X, Y + 5, description=BLOCKS).run(
         0.3, 0.4
     ),
     "found 10 inputs and 3 labels": lambda: FAProtocol(Hostile(), X, Y[:3]),
