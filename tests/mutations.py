@@ -144,7 +144,7 @@ MUTATIONS: dict[str, Mutation] = {
         # --- the engine
         ("normalise-floor", "experiments/spec.py", "rms_floor: RmsFloor = 1e-6", "rms_floor: RmsFloor = 1e-9",
          "r(a) = a / (rms(a) + 1e-6)", "architectures"),
-        ("normalise-mean", "training/learner.py", "credit.square().mean(dim=-1, keepdim=True)",
+        ("normalise-mean", "core/vectors.py", "credit.square().mean(dim=-1, keepdim=True)",
          "credit.square().sum(dim=-1, keepdim=True)", "r(a) divides by the root mean square", "architectures"),
         ("teaching-positions", "training/learner.py", "credit.numel() / output.numel() / len(credit)",
          "1 / len(credit)", "the teaching signal is a mean over tokens and positions", "architectures"),

@@ -28,39 +28,31 @@ from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import clamped_cosine, median_of
 from fa_audit.core.randomness import generator
-from fa_audit.core.vectors import Measured, cosine, mean_of, sample_norms, unit
+from fa_audit.core.vectors import Measured, cosine, mean_of, normalised, sample_norms, unit
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.networks.description import Passes
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction
-from fa_audit.training.learner import normalised
 
 DIRECTIONS = 32  # M, unit directions per sample
 EPS = 1e-3  # length of a perturbation
 ETA = 0.01  # length of a nudge, in units of the state's entries
 DRAWS = 20  # of every null
-SAME = (
-    1e-4  # relative: deviation of a batch's loss from the mean, or the sum, of its samples' losses
-)
+SAME = 1e-4  # relative: a batch's loss is the mean, or the sum, of its samples' losses
 AT_ONCE = 2**16  # entries of the moved states in one pass: more do not fit into the cache
 NORMAL_95 = 1.96  # standard deviations on either side
 SIDES = {"": 1, AT_INPUT: 0}  # by suffix, the state that belongs to block l: h_{l+1} or h_l
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
-IN_DOUBLE = (
-    *AGAINST_THE_LOSS,
-    "residual_ratio",
-    "bridge_residual",
-    *at_both_sides("fresh_b_cosine"),
-)
+OF_METHODS = ("residual_ratio", "bridge_residual")
+IN_DOUBLE = (*AGAINST_THE_LOSS, *OF_METHODS, *at_both_sides("fresh_b_cosine"))
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
 DEEP = (*DEEP_CREDIT, *FLOAT32)
-Losses = Callable[
-    [Tensor, Tensor], Tensor
-]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # measurements of one block, by name
 Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
+# Of logits (B, C) and targets, the loss of every sample (B,).
+Losses = Callable[[Tensor, Tensor], Tensor]
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
@@ -107,28 +99,23 @@ class CreditReport:
         """
         if not missing or not self.blocks:
             return self
-
-        def kept(layer: int, name: str, value: Measured) -> Measured:
-            reason = missing.get(layer + SIDES[AT_INPUT if name.endswith(AT_INPUT) else ""])
-            return (
-                absent(value, reason)
-                if reason and name.removesuffix(AT_INPUT) in OF_REFERENCE
-                else value
-            )
-
-        blocks = [
-            {name: kept(layer, name, value) for name, value in own.items()}
-            for layer, own in enumerate(self.blocks)
-        ]
-        lost = {
-            f"fresh_b_null{side}": set(missing) - ({0, 1} if state else {0})
-            for side, state in SIDES.items()
-        }
-        of_draws = {
-            name: absent(self.deep[name], missing[min(at)]) if at else self.deep[name]
-            for name, at in lost.items()
-        }
-        return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | of_draws)
+        blocks, deep = [], {}
+        for layer, block in enumerate(self.blocks):
+            kept = {}
+            for name, value in block.items():
+                metric = name.removesuffix(AT_INPUT)
+                reason = missing.get(layer + (metric == name))  # at the block's output, or input
+                if reason and metric in OF_REFERENCE:
+                    value = absent(value, reason)
+                kept[name] = value
+            blocks.append(kept)
+        for side, first in SIDES.items():  # the blocks l >= 1 begin at h_{first + 1}
+            name = f"fresh_b_null{side}"
+            unknown = [state for state in missing if state > first]
+            deep[name] = self.deep[name]
+            if unknown:
+                deep[name] = absent(deep[name], missing[min(unknown)])
+        return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | deep)
 
 
 def absent(measured: Measured, reason: str) -> Measured:
@@ -167,16 +154,16 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
-        return torch.stack(
-            [loss_fn(*row).reshape(()) for row in zip(logits.split(1), targets.split(1))]
-        )
+        samples = zip(logits.split(1), targets.split(1))
+        return torch.stack([loss_fn(*sample).reshape(()) for sample in samples])
 
     try:
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
     except Exception as error:  # external code may raise anything
         raise AuditError(f"the loss fails on single samples: {first_line(error)}") from error
     known = found[~found.isnan()]  # a sample that the loss ignores has none
-    if not min(abs(whole - of.item()) for of in (known.mean(), known.sum())) <= SAME * abs(whole):
+    distances = [abs(whole - known.mean().item()), abs(whole - known.sum().item())]
+    if not min(distances) <= SAME * abs(whole):
         raise AuditError(
             "the loss of a batch is not the mean of the losses of its samples (class weights?)"
         )
@@ -191,22 +178,20 @@ def deep_means(blocks: Sequence[Block]) -> Block:
 
 def nulls(fresh: Fresh, reason: str) -> Block:
     """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at both sides."""
-    return {
-        f"fresh_b_null{side}": over_draws(
-            [deep_mean([b[f"cosine{side}"] for b in draw]) for draw in fresh], reason
-        )
-        for side in SIDES
-    }
+    found: Block = {}
+    for side in SIDES:
+        means = [deep_mean([block[f"cosine{side}"] for block in draw]) for draw in fresh]
+        found[f"fresh_b_null{side}"] = over_draws(means, reason)
+    return found
 
 
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
     """Return the cosine of one block over all draws of the feedback, at both sides."""
-    return {
-        f"fresh_b_cosine{side}": over_draws(
-            [draw[layer][f"cosine{side}"] for draw in fresh], reason
-        )
-        for side in SIDES
-    }
+    found: Block = {}
+    for side in SIDES:
+        cosines = [draw[layer][f"cosine{side}"] for draw in fresh]
+        found[f"fresh_b_cosine{side}"] = over_draws(cosines, reason)
+    return found
 
 
 def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
@@ -280,9 +265,8 @@ def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
     """Draw ``(count, B, d)`` float64 numbers from N(0, 1), for every row of `like` and on its
     device.
     """
-    return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(
-        like.device
-    )
+    drawn = torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness)
+    return drawn.to(like.device)
 
 
 def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
@@ -291,9 +275,8 @@ def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS
     Returns:
         ``(count, B, d)``, float64: unit vectors for every row of `like` ``(B, d)``.
     """
-    return F.normalize(
-        _gaussian(like, count, generator(seed, "audit", "directions", layer)), dim=-1
-    )
+    randomness = generator(seed, "audit", "directions", layer)
+    return F.normalize(_gaussian(like, count, randomness), dim=-1)
 
 
 @torch.no_grad()
@@ -319,11 +302,11 @@ def loss_changes(
     several = max(1, AT_ONCE // h.numel()) if isinstance(network, Network) else 1
 
     def after(deltas: Tensor) -> Tensor:
-        states, repeated = (
-            part.repeat(len(deltas), *[1] * (part.dim() - 1)) for part in (h, targets)
-        )
+        times = len(deltas)
+        states = h.repeat(times, *[1] * (h.dim() - 1))
+        repeated = targets.repeat(times, *[1] * (targets.dim() - 1))
         logits = network.logits_from(layer, network.shift(states, deltas.flatten(0, 1)))
-        return losses(logits, repeated).view(len(deltas), -1)
+        return losses(logits, repeated).view(times, -1)
 
     moved = [after(length * some) for some in directions.split(several)]
     return torch.cat(moved) - losses(network.logits_from(layer, h), targets)
@@ -341,22 +324,18 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
         directions: ``v``, ``(M, B, d)``.
         changes: ``(M, B)``.
     """
-    predicted, true = (
-        torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten(),
-        changes.flatten(),
-    )
+    predicted = torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten()
+    true = changes.flatten()
     usable = predicted.isfinite() & true.isfinite()
     n, n_valid = len(usable), int(usable.sum())
     if n_valid < 2:
-        return Measured(
-            None, n, n_valid, "fewer than two pairs of a finite prediction and a finite loss change"
-        )
+        reason = "fewer than two pairs of a finite prediction and a finite loss change"
+        return Measured(None, n, n_valid, reason)
     rows = torch.stack([predicted[usable], true[usable]])
     flat = rows.amin(dim=1) == rows.amax(dim=1)
     if flat[0]:
-        return Measured(
-            None, n, n_valid, "the credit predicts the same change of loss in every direction"
-        )
+        reason = "the credit predicts the same change of loss in every direction"
+        return Measured(None, n, n_valid, reason)
     if flat[1]:
         return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
     (one, other), _ = unit(rows - rows.mean(dim=1, keepdim=True))
@@ -381,11 +360,8 @@ def nudging(
         eta: the nudge's root mean square over features, in units of the state.
     """
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
-    return mean_of(
-        change,
-        unit(credit)[1] & change.isfinite(),
-        "no sample with a finite, non-zero credit and finite losses",
-    )
+    usable = unit(credit)[1] & change.isfinite()
+    return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")
 
 
 def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Draws:
@@ -394,13 +370,13 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     Args:
         reason: why there is no value, if there are no draws.
     """
-    values = torch.tensor(
-        [draw.value for draw in draws if draw.value is not None], dtype=torch.float64
-    )
+    known = [draw.value for draw in draws if draw.value is not None]
+    values = torch.tensor(known, dtype=torch.float64)
     n, n_valid = len(draws), len(values)
     if not n_valid:
         return Draws(None, n, 0, draws[0].reason if draws else reason)
-    return Draws(values.mean().item(), n, n_valid, std=values.std().item() if n_valid > 1 else None)
+    std = values.std().item() if n_valid > 1 else None
+    return Draws(values.mean().item(), n, n_valid, std=std)
 
 
 def deep_mean(blocks: Sequence[Measured]) -> Measured:

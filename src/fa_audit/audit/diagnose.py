@@ -113,57 +113,50 @@ def diagnose(
     limits = _limits(thresholds)
     check_texts(method_name=method_name, notes=notes, frozen_baseline_name=frozen_baseline_name)
     headline_acc = fraction("headline_acc", headline_acc)
-    own, bp = (
-        fraction("frozen_baseline_acc", frozen_baseline_acc),
-        fraction("bp_frozen_acc", bp_frozen_acc),
-    )
-    baselines = Baselines(
-        own, frozen_baseline_name, bp, *paired(paired_hits, (headline_acc, own), test_samples)
-    )
+    own = fraction("frozen_baseline_acc", frozen_baseline_acc)
+    bp = fraction("bp_frozen_acc", bp_frozen_acc)
+    tested = paired(paired_hits, (headline_acc, own), test_samples)
     given = {
         "sample": [] if sample is None else [sample],
         "eval_batches": eval_batches,
         "stability_batches": () if stability_batches is None else stability_batches,
     }
-    with (
-        loss_as_found(loss_fn),
-        prepared(model, given, description, loss_fn) as (
-            network,
-            (first, batches, others),
-            warnings,
-        ),
-    ):
-        loss_fn = _as_function(loss_fn, [*first, *batches, *others])
+    inside = prepared(model, given, description, loss_fn)
+    with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
+        ignored, measured = ignored_by(loss_fn), _as_function(loss_fn, [*first, *batches, *others])
+        sample, over = (first or batches or others)[0], others or batches
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
-        where, over = (first or batches or others)[0], others or batches
-        credit = (
-            measure_given_credits(asked, model, network, *where, loss_fn)
-            if asked
-            else CreditReport()
-        )
-        evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
-        evidence = _with_frequencies(evidence, network, over, loss_fn, limits)
-        hits, doubts = contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
-        warnings += [*doubts, *alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
-        about = recorded(model, network, description, where[0])
+        credit = CreditReport()
+        if asked:
+            credit = measure_given_credits(asked, model, network, *sample, measured)
+        evidence = measure(network, batches, layer_for_stability, measured, sample, over)
+        evidence = _with_frequencies(evidence, network, over, measured, limits)
+        hits, doubts = contradictions(network, batches, headline_acc, own, ignored)
+        warnings += [*doubts, *alike(over, ignored), *gradient_warnings(evidence)]
+        about = recorded(model, network, description, sample[0])
     credit = credit.without(evidence.missing)
-    name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
-    of_loss = "" if loss_fn is F.cross_entropy else f"gradients of {name_of_loss}"
     return DiagnosticReport(
         method_name=method_name,
         evidence=evidence,
         headline_acc=headline_acc,
-        baselines=baselines,
+        baselines=Baselines(own, frozen_baseline_name, bp, *tested),
         thresholds=limits,
-        notes="; ".join(filter(None, [notes, of_loss])),
+        notes="; ".join(filter(None, [notes, _note_of(measured)])),
         credit=credit.blocks,
         deep=credit.deep,
         warnings=tuple(warnings),
         about=about,
         hits=hits,
     )
+
+
+def _note_of(loss_fn: LossFunction) -> str:
+    """Name a loss other than the cross-entropy."""
+    if loss_fn is F.cross_entropy:
+        return ""
+    return f"gradients of {getattr(loss_fn, '__name__', type(loss_fn).__name__)}"
 
 
 def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
@@ -180,12 +173,11 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
     """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn
-    own, default = (
-        {name: value for name, value in vars(module).items() if name != "training"}
-        for module in (loss_fn, nn.CrossEntropyLoss())
-    )
+    default = nn.CrossEntropyLoss().train(loss_fn.training)
+    if str(vars(loss_fn)) != str(vars(default)):
+        return loss_fn
     classes = all(are_classes(labels) and bool((labels >= 0).all()) for _, labels in batches)
-    return F.cross_entropy if classes and str(own) == str(default) else loss_fn
+    return F.cross_entropy if classes else loss_fn
 
 
 def _with_frequencies(
@@ -198,9 +190,8 @@ def _with_frequencies(
     """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias
     may explain it.
     """
-    if loss_fn is not F.cross_entropy or not stability_fires(
-        evidence, limits.stability_drift_ceiling
-    ):
+    fires = stability_fires(evidence, limits.stability_drift_ceiling)
+    if loss_fn is not F.cross_entropy or not fires:
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     return replace(evidence, frequencies=frequencies(network, large, evidence.stability_layer))

@@ -38,9 +38,8 @@ from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, in_double, reference, shown, untouched
 
-CreditFunction = Callable[
-    ..., Sequence[Tensor]
-]  # of model, x, targets and [h_0..h_L]; `draw` also of a draw's number
+# Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
+CreditFunction = Callable[..., Sequence[Tensor]]
 MOST_DIRECTIONS = 4096
 SEED = 0  # of random directions and random credits
 NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
@@ -100,20 +99,23 @@ def measure_given_credits(
     credits = ask("credits", given.credits)
     with untouched(network):
         gradients = reference(network, x, targets, loss_fn).gradients
-    draws = (ask("draw", given.draw, number) for number in range(DRAWS * bool(given.draw)))
+    draws: Iterable[list[Tensor]] = ()
+    if given.draw:
+        draws = (ask("draw", given.draw, number) for number in range(DRAWS))
     fresh = [alignment(draw, gradients) for draw in _different(draws)]
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     blocks = []
-    for layer, (a, aligned, of_loss) in enumerate(
-        zip(credits, alignment(credits, gradients), worth, strict=True)
-    ):
-        g = gradients[layer + 1]
-        scale = median_of(sample_norms(a) / sample_norms(g), unit(a)[1] & unit(g)[1], WITHOUT_ANGLE)
-        blocks.append(
-            aligned | of_loss | {"scale": scale} | nulls_of_block(fresh, layer, NO_DRAW) | unknown
-        )
+    for layer, aligned in enumerate(alignment(credits, gradients)):
+        scale = {"scale": _scale(credits[layer], gradients[layer + 1])}
+        null = nulls_of_block(fresh, layer, NO_DRAW)
+        blocks.append(aligned | worth[layer] | scale | null | unknown)
     return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, NO_DRAW))
+
+
+def _scale(a: Tensor, g: Tensor) -> Measured:
+    both = unit(a)[1] & unit(g)[1]
+    return median_of(sample_norms(a) / sample_norms(g), both, WITHOUT_ANGLE)
 
 
 def checked_credits(
@@ -131,25 +133,23 @@ def checked_credits(
     """
     for name, function in {"credits": credits, "draw": draw}.items():
         if function is not None and not callable(function):
-            raise AuditError(
-                f"{name}: found {shortened(function)}; expected a function that returns credits."
-            )
+            expected = "expected a function that returns credits"
+            raise AuditError(f"{name}: found {shortened(function)}; {expected}.")
     if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
-        raise AuditError(
-            f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}."
-        )
-    if blocks is not None and not (
-        isinstance(blocks, Collection)
-        and all(is_count(block) and 0 <= block < network.depth for block in blocks)
-    ):
-        raise AuditError(
-            f"blocks: found {shortened(blocks)}; expected integers 0..{network.depth - 1}, such as [0, 1]."
-        )
-    if credits is None and (draw is not None or blocks is not None):
-        raise AuditError(
-            f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it."
-        )
-    return Given(credits, draw, directions, blocks) if credits else None
+        expected = f"expected an integer 1..{MOST_DIRECTIONS}"
+        raise AuditError(f"directions: found {shortened(directions)}; {expected}.")
+    if blocks is not None:
+        numbers = blocks if isinstance(blocks, Collection) else (blocks,)
+        right = numbers is blocks and all(is_count(b) and 0 <= b < network.depth for b in numbers)
+        if not right:
+            expected = f"expected integers 0..{network.depth - 1}, such as [0, 1]"
+            raise AuditError(f"blocks: found {shortened(blocks)}; {expected}.")
+    if credits is not None:
+        return Given(credits, draw, directions, blocks)
+    if draw is not None or blocks is not None:
+        name = "draw" if draw else "blocks"
+        raise AuditError(f"{name}: found it without credits; expected credits= beside it.")
+    return None
 
 
 def _asked(
@@ -165,6 +165,7 @@ def _asked(
     """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as
     they are.
     """
+    blocks = len(states) - 1
     with untouched(network):
         if more:
             _seed_draw(*more)
@@ -174,11 +175,9 @@ def _asked(
                 inputs = dict(own.parts(x)) if isinstance(own, OneTensor) else x.clone()
                 found = function(model, inputs, targets.clone(), [h.clone() for h in states], *more)
         except Exception as error:  # external code may raise anything
-            raise _refused(
-                name, f"the function fails: {first_line(error)}", len(states) - 1
-            ) from error
-    if not isinstance(found, list | tuple) or len(found) != len(states) - 1:
-        raise _refused(name, f"found {shown(found)}", len(states) - 1)
+            raise _refused(name, f"the function fails: {first_line(error)}", blocks) from error
+    if not isinstance(found, list | tuple) or len(found) != blocks:
+        raise _refused(name, f"found {shown(found)}", blocks)
     return [_vector(name, network, layer, a, states[layer + 1]) for layer, a in enumerate(found)]
 
 
@@ -202,7 +201,7 @@ def _different(draws: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
         seen.add(content)
 
 
-def _vector(name: str, network: Network, layer: int, credit: object, state: Tensor) -> Tensor:
+def _vector(name: str, network: Network, layer: int, credit: Any, state: Tensor) -> Tensor:
     """Check one credit and return it as a vector.
 
     Raises:
@@ -211,20 +210,16 @@ def _vector(name: str, network: Network, layer: int, credit: object, state: Tens
     """
     shape = network.read(state).shape
     shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
-    known = (torch.float32, torch.float64, state.dtype)
-    if (
-        not isinstance(credit, Tensor)
-        or credit.shape not in (shape, state.shape)
-        or credit.dtype not in known
-    ):
+    right = isinstance(credit, Tensor) and credit.shape in (shape, state.shape)
+    if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
         raise AuditError(
             f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
             f" every sample, in the form of the block's output h_{layer + 1} or of the vector that is read of it."
         )
-    if bad := int((~credit.isfinite()).sum()):
-        raise AuditError(
-            f"{name}: a_{layer}: found {bad} values that are NaN or infinite; expected finite numbers."
-        )
+    bad = int((~credit.isfinite()).sum())
+    if bad:
+        found = f"{name}: a_{layer}: found {bad} values that are NaN or infinite"
+        raise AuditError(f"{found}; expected finite numbers.")
     credit = credit.detach().to(state.device)
     return (credit if credit.shape == shape else network.read_gradient(credit)).double()
 
@@ -246,29 +241,21 @@ def _against_the_loss(
     loss_fn: LossFunction,
 ) -> list[Block]:
     """Compute per block the metrics that need float64, or record why that is impossible."""
+    chosen: list[Tensor | None] = []
+    for layer, a in enumerate(credits):
+        chosen.append(a if given.blocks is None or layer in given.blocks else None)
+    doubled = in_double(network, x, targets, loss_fn)
     try:
-        with (
-            in_double(network, x, targets, loss_fn) as (twin, x, targets, loss_fn),
-            untouched(twin),
-        ):
+        with doubled as (twin, x, targets, loss_fn), untouched(twin):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)
             passes, starts = passes_from(twin, x, truth.states)
-            chosen = [
-                a if given.blocks is None or layer in given.blocks else None
-                for layer, a in enumerate(credits)
-            ]
             return against_the_loss(
                 passes, SEED, starts, targets, chosen, truth.gradients, losses, given.directions
             )
-    except (
-        Exception
-    ) as error:  # external code may raise anything; the audit goes on without this evidence
-        reason = (
-            str(error)
-            if isinstance(error, AuditError)
-            else f"float64 recomputation failed: {first_line(error)}"
-        )
-        return [
-            dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason)) for _ in credits
-        ]
+    except AuditError as error:
+        reason = str(error)
+    except Exception as error:  # external code may raise anything; the audit goes on without this
+        reason = f"float64 recomputation failed: {first_line(error)}"
+    none = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason))
+    return [dict(none) for _ in credits]

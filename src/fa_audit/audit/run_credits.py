@@ -57,11 +57,12 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     with untouched(twin.network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
-    own = tuple(
-        one | other | single | {"feature_drift": moved}
-        for one, other, single, moved in zip(aligned, worth, rounded, by_block, strict=True)
-    )
-    return CreditReport(own, deep_means(own) | nulls(fresh, _no_null(learner)), by_name)
+    blocks = []
+    for layer, moved in enumerate(by_block):
+        drifted = {"feature_drift": moved}
+        blocks.append(aligned[layer] | worth[layer] | rounded[layer] | drifted)
+    deep = deep_means(blocks) | nulls(fresh, _no_null(learner))
+    return CreditReport(tuple(blocks), deep, by_name)
 
 
 def _double(module: M) -> M:
@@ -79,13 +80,13 @@ def credits_as_trained(
         rounding error, so that even the true gradient does not predict the change of the loss.
     """
     network = learner.network
+    rounded = []
     with untouched(network):
         g, credits = reference(network, x, labels).gradients, block_credits(learner, x, labels)
         states = [h.detach() for h in trace(network, x, local=True).states]
-        return alignment(credits, g), [
-            _rho_at_input(learner, layer, states[layer], labels, a, g[layer])
-            for layer, a in enumerate(credits)
-        ]
+        for layer, a in enumerate(credits):
+            rounded.append(_rho_at_input(learner, layer, states[layer], labels, a, g[layer]))
+        return alignment(credits, g), rounded
 
 
 def _rho_at_input(
@@ -116,16 +117,14 @@ def _in_double(
     except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
         none, blocks = Draws(None, len(labels), 0, reason), network.depth
-        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [
-            [dict.fromkeys(at_both_sides("cosine"), none)] * blocks
-        ]
+        without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
+        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
     worth = against_the_loss(twin.network, twin.spec.seed, states, labels, credits, gradients)
     for layer, block in enumerate(worth):
-        ratio = median_ratio(
-            *(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer]))
-        )
+        added, start = twin.network.read(run.residuals[layer].detach()), states[layer]
+        ratio = median_ratio(added, twin.network.read(start))
         block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
         block |= nulls_of_block(fresh, layer, _no_null(twin))
     return worth, fresh
@@ -153,20 +152,20 @@ def fresh_feedback_cosines(
         gradients: ``g_0..g_L``, each ``(B, d)``.
         network: the trained network as `init_state` expects it: float32, on the CPU.
     """
-    draws = range(DRAWS) if twin.method.random_feedback else ()
-    streams = (generator(twin.spec.seed, "audit", "feedback", draw) for draw in draws)
-    states = (twin.method.init_state(network, stream) for stream in streams)
-    learners = (replace(twin, state=state.double().to(x.device)) for state in states)
-    return [alignment(block_credits(learner, x, labels), gradients) for learner in learners]
+    fresh: list[Sequence[Block]] = []
+    for draw in range(DRAWS) if twin.method.random_feedback else ():
+        stream = generator(twin.spec.seed, "audit", "feedback", draw)
+        state = twin.method.init_state(network, stream)
+        learner = replace(twin, state=state.double().to(x.device))
+        fresh.append(alignment(block_credits(learner, x, labels), gradients))
+    return fresh
 
 
 def _no_null(learner: Learner) -> str:
     """Explain why no draw of the feedback has a value."""
-    return (
-        "no draw has a value"
-        if learner.method.random_feedback
-        else "the method has no random feedback"
-    )
+    if learner.method.random_feedback:
+        return "no draw has a value"
+    return "the method has no random feedback"
 
 
 def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:
@@ -175,15 +174,13 @@ def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured
 
     The initialisation is built again from the specification, bit by bit.
     """
-    untrained = build(
-        learner.spec, learner.image_shape, learner.network.classes, learner.method
-    ).network
-    before, after = (dict(network.named_parameters()) for network in (untrained, learner.network))
-    by_name = {name: drift(before[name], parameter) for name, parameter in after.items()}
-    pairs = zip(untrained.blocks, learner.network.blocks, strict=True)
-    return by_name, tuple(
-        drift(_flat(one.parameters()), _flat(other.parameters())) for one, other in pairs
-    )
+    spec, network = learner.spec, learner.network
+    untrained = build(spec, learner.image_shape, network.classes, learner.method).network
+    before = dict(untrained.named_parameters())
+    by_name = {name: drift(before[name], p) for name, p in network.named_parameters()}
+    pairs = zip(untrained.blocks, network.blocks, strict=True)
+    by_block = [drift(_flat(one.parameters()), _flat(other.parameters())) for one, other in pairs]
+    return by_name, tuple(by_block)
 
 
 def _flat(parameters: Iterable[Tensor]) -> Tensor:

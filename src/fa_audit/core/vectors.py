@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+RMS_FLOOR = 1e-6  # of credits, as published
+SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
 WITHOUT_ANGLE = "no sample where both vectors are finite and non-zero"
 
 
@@ -109,3 +111,11 @@ def cosine(a: Tensor, b: Tensor) -> Measured:
     unit_a, valid_a = unit(a)
     unit_b, valid_b = unit(b)
     return mean_of((unit_a * unit_b).sum(dim=-1), valid_a & valid_b, WITHOUT_ANGLE)
+
+
+def normalised(credit: Tensor, floor: float = RMS_FLOOR) -> Tensor:
+    """Return ``r(a) = a / (rms(a) + floor)``, the root mean square over features, ``(B, d) -> (B,
+    d)``.
+    """
+    rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
+    return credit / (rms + (floor or SMALLEST))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fa_audit.core.randomness import generator
-from fa_audit.core.vectors import cosine
+from fa_audit.core.vectors import RMS_FLOOR, cosine
 from fa_audit.methods.bp import BP
 from fa_audit.methods.method import Credits
 from fa_audit.networks.network import Network
@@ -39,7 +39,7 @@ from fa_audit.testing.subject import (
     gradients_of,
     named_credits,
 )
-from fa_audit.training.learner import RMS_FLOOR, Learner, build, learn, teaching_signal
+from fa_audit.training.learner import Learner, build, learn, teaching_signal
 
 ROUNDING = 1e-3  # relative deviation of gradients that are the same but for the order of sums
 LEAST_COSINE = 0.5  # of the gradients of an objective with those that its audited credits imply

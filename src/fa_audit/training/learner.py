@@ -13,16 +13,14 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError, listed, shortened
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import call, naming_errors
-from fa_audit.experiments.spec import DEPARTURES, RunSpec
+from fa_audit.core.vectors import normalised
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Credits, Method, load_method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
 from fa_audit.training.optimiser import Optimiser
-
-RMS_FLOOR = DEPARTURES["rms_floor"]
-SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
 
 
 @dataclass(frozen=True)
@@ -332,11 +330,3 @@ def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tens
 def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
     """Return ``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
     return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)
-
-
-def normalised(credit: Tensor, floor: float = RMS_FLOOR) -> Tensor:
-    """Return ``r(a) = a / (rms(a) + floor)``, the root mean square over features, ``(B, d) -> (B,
-    d)``.
-    """
-    rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
-    return credit / (rms + (floor or SMALLEST))
