@@ -7,16 +7,9 @@ rule collect_baseline:
         baseline="results/baselines/{setting}/{run}/seed{seed}.json",
     log:
         "results/logs/collect_baseline/{setting}/{run}/seed{seed}.log",
-    benchmark:
-        "results/benchmarks/collect_baseline/{setting}/{run}/seed{seed}.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=200,
-        runtime=5,
     params:
         code=lambda wildcards: code_digest("collect_baseline"),
         origin=lambda wildcards: ORIGINS.network(key_of(wildcards)),

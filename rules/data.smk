@@ -4,16 +4,9 @@ rule prepare_data:
         data="results/data/{dataset}.safetensors",
     log:
         "results/logs/prepare_data/{dataset}.log",
-    benchmark:
-        "results/benchmarks/prepare_data/{dataset}.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=2000,
-        runtime=60,
     params:
         code=lambda wildcards: readable(data_code)(wildcards.dataset),
     script:

@@ -23,16 +23,9 @@ rule draw_figure:
         origin="results/figures/{figure}.origin.json",
     log:
         "results/logs/draw_figure/{figure}.log",
-    benchmark:
-        "results/benchmarks/draw_figure/{figure}.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=lambda wildcards: code_of("figures", wildcards.figure),
         entry=lambda wildcards: entry_in("figures", wildcards.figure),

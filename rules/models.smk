@@ -38,18 +38,11 @@ rule report_model:
         report="results/models/{model}.md",
     log:
         "results/logs/report_model/{model}.log",
-    benchmark:
-        "results/benchmarks/report_model/{model}.tsv"
     wildcard_constraints:
         model="[a-z][a-z0-9_]*",
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=code_digest("report_model"),
     script:

@@ -11,16 +11,9 @@ rule build_report:
         page="results/report.html",
     log:
         "results/logs/build_report.log",
-    benchmark:
-        "results/benchmarks/build_report.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=2000,
-        runtime=15,
     params:
         code=lambda wildcards: code_digest("build_report"),
         labels=config.get("labels", {}),

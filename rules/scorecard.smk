@@ -24,16 +24,9 @@ rule build_scorecard:
         origin="results/scorecard.origin.json",
     log:
         "results/logs/build_scorecard.log",
-    benchmark:
-        "results/benchmarks/build_scorecard.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=lambda wildcards: code_digest("build_scorecard"),
         origin=lambda wildcards: ORIGINS.audits(published_keys()),
@@ -59,16 +52,9 @@ rule draw_scorecard:
         origin="results/figures/scorecard.origin.json",
     log:
         "results/logs/draw_scorecard.log",
-    benchmark:
-        "results/benchmarks/draw_scorecard.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=lambda wildcards: code_digest("draw_scorecard"),
         origin=lambda wildcards: [

@@ -33,16 +33,9 @@ rule build_table:
         origin="results/tables/{table}.origin.json",
     log:
         "results/logs/build_table/{table}.log",
-    benchmark:
-        "results/benchmarks/build_table/{table}.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=lambda wildcards: code_of("tables", wildcards.table),
         entry=lambda wildcards: entry_in("tables", wildcards.table),

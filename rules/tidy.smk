@@ -11,16 +11,9 @@ rule tidy_setting:
         audits="results/audits/{setting}.json",
     log:
         "results/logs/tidy_setting/{setting}.log",
-    benchmark:
-        "results/benchmarks/tidy_setting/{setting}.tsv"
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=lambda wildcards: code_digest("tidy_setting"),
         origin=lambda wildcards: ORIGINS.audits(audited(wildcards.setting)),
@@ -36,18 +29,11 @@ rule tidy:
         table="results/tidy/{name}.csv",
     log:
         "results/logs/tidy/{name}.log",
-    benchmark:
-        "results/benchmarks/tidy/{name}.tsv"
     wildcard_constraints:
         name="|".join(TIDY),
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=1000,
-        runtime=15,
     params:
         code=lambda wildcards: code_digest("tidy"),
         origin=lambda wildcards: [ORIGINS.tidy(setting) for setting in sorted(GRID.settings)],

@@ -46,18 +46,11 @@ rule share_run:
         trajectory="results/trajectories/{duplicate}.csv",
     log:
         "results/logs/share_run/{duplicate}.log",
-    benchmark:
-        "results/benchmarks/share_run/{duplicate}.tsv"
     wildcard_constraints:
         duplicate="|".join(map(re.escape, ORIGINALS)) or "(?!)",
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
-    threads: 1
-    resources:
-        gpu=0,
-        mem_mb=200,
-        runtime=5,
     params:
         code=lambda wildcards: code_digest("share_run"),
         spec=lambda wildcards: spec(*ORIGINALS[wildcards.duplicate]).to_dict(),

@@ -15,6 +15,14 @@ from fa_audit.core.limits import (
 from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
 from fa_audit.experiments.read_grid import check_data_root
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.sidecar import (
+    check_baseline,
+    check_run,
+    check_spec,
+    read_baseline,
+    read_sidecar,
+)
 from snakemake_interface_logger_plugins.common import LogEvent
 
 COSTS = read_costs(
@@ -113,6 +121,25 @@ def stop_by_signals():
             signal.signal(number, stop)
 
 
+def check_networks():
+    """Check what the audits to come read: Snakemake deletes an older audit before its job can find a damaged file."""
+    jobs = list(workflow.dag.needrun_jobs())
+    made = {path for job in jobs for path in job.output}
+    for job in jobs:
+        if job.rule.name != "audit_network":
+            continue
+        key, files = RunKey.of(job.output[0]), job.input
+        if files.checkpoint not in made:
+            facts = read_sidecar(files.sidecar)
+            both = {"checkpoint": files.checkpoint, "trajectory": files.trajectory}
+            check_run(facts, files.sidecar, **both)
+            check_spec(RunSpec.from_dict(facts["spec"]), spec(*key), files.sidecar)
+        names = GRID.setting(key.setting).baselines_of(key.run).values()
+        for name, path in zip(names, files.baselines, strict=True):
+            if path not in made:
+                check_baseline(read_baseline(path), name, spec(*key), path)
+
+
 @readable
 def start_work():
     if not on_cluster():  # whose jobs go on without Snakemake
@@ -120,6 +147,8 @@ def start_work():
     check_room(WRITTEN)
     claim(paths.LOCK)
     check_data_files(map(data_file, datasets()))
+    if not in_storage():
+        check_networks()
     if not on_cluster():
         check_address_space()
     say_start(devices())
