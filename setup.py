@@ -8,6 +8,7 @@ from setuptools.command.build_py import build_py
 
 FILES = (
     "benchmarks/costs.json",
+    "config.yaml",  # of which the next selects settings
     "configs/measured.yaml",
     "reference/published.yaml",
     "reference/measured/explanations.yaml",

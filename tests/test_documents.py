@@ -50,6 +50,7 @@ def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
     """
     for folder in ("tools", "docs", "configs", "reference"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copy(ROOT / "config.yaml", tmp_path)
     tool, config = tmp_path / "tools/reproduction.py", tmp_path / "configs/measured.yaml"
     tool.write_text(
         re.sub(r'\n    "findings": \[.*?\n}', "\n}", tool.read_text(), count=1, flags=re.DOTALL)

@@ -10,14 +10,15 @@ import zipfile
 
 import pytest
 import torch
-import yaml
 from projects import ROOT, python
 
 from fa_audit import Description, diagnose
+from fa_audit.experiments.config_file import load_config
 
 pytestmark = pytest.mark.slow
 MEGABYTES = 3
-PARTS = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "configs/measured.yaml",
+PARTS = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "config.yaml",
+         "configs/measured.yaml",
          "benchmarks/costs.json", "reference", "src")  # fmt: skip
 BUILD = "import setuptools.build_meta as build, sys; getattr(build, f'build_{sys.argv[1]}')(sys.argv[2])"
 PROGRAM = """
@@ -105,7 +106,7 @@ def test_what_a_wheel_carries_is_what_the_checkout_has(wheels):
         for name in packed
         if name.startswith("reference/measured/") and ".csv" in name
     } == settings
-    assert packed.keys() >= {"configs/measured.yaml", "reference/published.yaml"}
+    assert packed.keys() >= {"config.yaml", "configs/measured.yaml", "reference/published.yaml"}
 
 
 def test_a_wheel_has_every_number_of_the_scorecard(installed):
@@ -138,7 +139,7 @@ def test_boards_and_reports_work_in_an_empty_folder(installed):
 
 def test_a_wheel_has_the_trajectories_that_figures_draw(installed):
     folder, said = installed
-    config = yaml.safe_load((ROOT / "configs/measured.yaml").read_text(encoding="utf-8"))
+    config, _ = load_config(ROOT / "configs/measured.yaml")
     figures = {name: config["figures"][name] for name in ("trajectories", "penalty_rescue")}
     (folder / "two.json").write_text(json.dumps(config | {"figures": figures, "tables": {}}))
     said("draw --configfile two.json --output two")
