@@ -10,7 +10,6 @@ import torch
 from networks import states_and_gradients
 
 from fa_audit.audit.run_audit import audit
-from fa_audit.audit.run_credits import credits_as_trained
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import evaluation_batches
 from fa_audit.methods import METHODS
@@ -20,21 +19,6 @@ from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.learner import build
 from fa_audit.training.loop import block_credits, train
 from fa_audit.training.trajectory import read_trajectory, trajectory_csv
-
-
-def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(
-    make_spec, dataset
-):
-    learners = (
-        build(make_spec(method), dataset.image_shape, dataset.classes) for method in ("bp", "fa")
-    )
-    bp, fa = (
-        credits_as_trained(learner, *evaluation_batches(dataset)[0])[0] for learner in learners
-    )
-    assert [block["cosine"].value for block in bp] == pytest.approx([1, 1, 1], abs=1e-6)
-    *below, last = [block["cosine"].value for block in fa]
-    assert last == pytest.approx(1, abs=1e-6) and fa[-1]["cosine_at_input"].value > 0.9
-    assert all(abs(value) < 0.9 for value in below)
 
 
 def test_credits_residuals_and_states_are_compared_by_medians_over_samples(make_spec, dataset):
@@ -121,18 +105,6 @@ def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dat
     )
     assert report.feature_drift["embed.1.weight"].value is None
     json.dumps(report.to_dict(), allow_nan=False)
-
-
-def test_a_network_of_one_block_has_no_deep_layer_and_a_shallow_one_no_blocks(make_spec, dataset):
-    for options, blocks in (({"depth": 1}, 1), ({"shallow": True}, 0)):
-        report = audit(
-            build(make_spec("dfa", **options), dataset.image_shape, dataset.classes), dataset, 0.5
-        )
-        assert len(report.credit) == blocks
-        assert all(
-            entry.value is None and "l >= 1" in entry.reason for entry in report.deep.values()
-        )
-        assert report.feature_drift["embed.1.weight"].value == 0
 
 
 @dataclass(frozen=True)

@@ -184,17 +184,6 @@ def test_the_credit_bridge_s_loss_is_that_of_its_definition(make_learner, batch,
     assert abs(loss_of(learner, *batch, seed=8).item() / by_hand.item() - 1) > 1e-6
 
 
-def test_the_credit_bridge_s_residual_is_its_distance_from_the_soft_minimum(make_learner, batch):
-    learner = make_learner(CREDIT)
-    found = CREDIT.bridge_residual(*arguments(learner, *batch), torch.Generator().manual_seed(9))
-    hand = ByHand(learner, *batch)
-    targets = hand.soft_minima(torch.Generator().manual_seed(9))
-    expected = [
-        (hand.value(hand.vectors[layer], layer) - targets[layer]).abs() for layer in range(2)
-    ]
-    torch.testing.assert_close(list(found), expected, rtol=1e-10, atol=1e-13)
-
-
 @KINDS
 @BRIDGES
 def test_the_net_descends_the_slope_of_its_loss(make_learner, batch, method, kind):

@@ -83,18 +83,6 @@ def test_random_magnitudes_are_half_normal_with_variance_of_one_over_fan_in(make
         assert not torch.equal(*state.buffers())
 
 
-def test_layerwise_feedback_alignment_draws_normal_partners_once_and_keeps_them(make_spec, batch):
-    drawn = build(make_spec("fa_layerwise", width=200, depth=1), SHAPE, CLASSES).state
-    for partner in drawn.buffers():
-        assert partner.mean().abs() < 0.001 and partner.std().item() == pytest.approx(
-            200**-0.5, rel=0.02
-        )
-    learner = learner_of("fa_layerwise", shape=SHAPE)
-    before = [b.clone() for b in learner.state.buffers()]
-    take_steps(learner, batches(3))
-    assert all(map(torch.equal, learner.state.buffers(), before))
-
-
 def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
     learner, fixed = learner_of("brsf", shape=SHAPE), learner_of("frsf", shape=SHAPE)
     frozen, randomness = (

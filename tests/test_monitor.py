@@ -55,11 +55,6 @@ def test_the_checks_of_one_epoch(growths, grad_norm, expected):
                      (("scale", "D1"), ("reference", "D2"))}  # fmt: skip
 
 
-def test_d2_may_be_asked_of_1024_samples():
-    rows = [row | {"grad_norm_1024": row["grad_norm"] / 8} for row in epoch(1, [1.0], 4e-7)]
-    assert should_stop([("D2@1024", 1e-7)], rows) and not should_stop([("D2", 1e-7)], rows)
-
-
 def test_only_the_last_epoch_stops_a_training_and_the_first_is_flagged():
     bad, good, worse = epoch(1, [99.0], 1e-3), epoch(2, [1.0], 1e-3), epoch(3, [99.0], 1e-9)
     assert should_stop(LIMITS[:1], bad) and not should_stop(LIMITS[:1], [*bad, *good])

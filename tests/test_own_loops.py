@@ -216,20 +216,6 @@ def test_a_resumed_monitor_goes_on_as_the_one_that_was_not_interrupted(tmp_path)
     assert resumed.history == monitor.history
 
 
-def test_a_logger_gets_every_step_as_plain_numbers():
-    logged, limits = [], DiagnosticThresholds(stability_drift_ceiling=1)  # nothing fires
-    options = {"description": BLOCKS, "thresholds": limits}
-    monitor = Monitor(new(), BATCHES, **options, epoch=4, log=lambda *given: logged.append(given))
-    assert not logged
-    for _ in range(2):
-        monitor.step()
-    assert [epoch for _, epoch in logged] == [5, 6] and logged[-1][0] == monitor.metrics
-    assert all(type(value) is float for numbers, _ in logged for value in numbers.values())
-    assert {"fa_audit/loss", "fa_audit/grad_norm_2", "fa_audit/D1", "fa_audit/c"} <= logged[0][
-        0
-    ].keys()
-
-
 @pytest.mark.parametrize("kind", [tuple, list])
 def test_batches_that_are_changed_later_change_no_number(kind):
     batches = [kind(part.clone() for part in batch) for batch in BATCHES[:2]]
@@ -241,16 +227,3 @@ def test_batches_that_are_changed_later_change_no_number(kind):
         [row | {"epoch": 0} for row in monitor.history if row["epoch"] == epoch] for epoch in (0, 1)
     )
     assert first == last
-
-
-@pytest.mark.parametrize("batches", [BATCHES, BATCHES[:7], [*BATCHES[:7], (X[84:87], Y[84:87])]])
-@pytest.mark.parametrize("ceiling", [-1, 1])
-def test_c_fires_by_the_rule_of_the_audit(batches, ceiling):
-    limits = DiagnosticThresholds(stability_drift_ceiling=ceiling)
-    monitor = Monitor(new(), batches, description=BLOCKS, thresholds=limits)
-    fired = diagnose(
-        new(), batches, None, description=BLOCKS, thresholds=limits
-    ).checks.stability.fires
-    assert monitor.history[-1]["c"] is fired and fired is (
-        ceiling < 0 if batches is BATCHES else None
-    )
