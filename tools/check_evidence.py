@@ -31,11 +31,11 @@ from fa_audit.core.numerics import set_numerics
 from fa_audit.data.cifar import cifar10
 from fa_audit.data.dataset import Dataset, load_dataset, save_dataset
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import FILE, Entry, read_published_file
+from fa_audit.experiments.published import FILE, Entry, Published, identity, read_published_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.results.judging import NOT_RUN, combined
 from fa_audit.results.our_runs import OurRuns
-from fa_audit.results.scorecard import Scorecard, read_results, scorecard
+from fa_audit.results.scorecard import read_results, scorecard
 from fa_audit.results.tidy import KEY, Tidy, layers_table, runs_table
 from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
@@ -62,6 +62,17 @@ LEAST, USUAL = (
     1e-3,
     0.05,
 )  # relative: what is no difference; the scatter of a number with fewer than three seeds
+
+
+def used(published: Published, tidy: Tidy) -> list[RunKey]:
+    """Return the measured runs that published numbers are of, by any script."""
+    wanted = set()
+    for key in published.run_keys():
+        for script in published.scripts:
+            wanted.add(identity(published.spec(key, script), key.seed))
+    rows = tidy.runs.to_dict("records")
+    same = (row for row in rows if identity(json.loads(row["spec"]), row["seed"]) in wanted)
+    return [RunKey(*(row[name] for name in KEY)) for row in same]
 
 
 def chosen(keys: list[RunKey]) -> list[RunKey]:
@@ -152,17 +163,17 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
     return OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
 
 
-def compare(card: Scorecard, rows: pd.DataFrame, again: OurRuns) -> tuple[int, list[str]]:
+def compare(
+    published: Published, rows: pd.DataFrame, again: OurRuns, before: OurRuns
+) -> tuple[int, list[str]]:
     """Return how many published numbers the runs that were trained again give, and what differs."""
     compared, wrong = 0, []
     shown = rows["counted"] & (rows["verdict"] != NOT_RUN) & (rows["kind"] != "order")
     for index in rows.index[shown]:
-        entry = card.published.entries[index]
-        specs = card.specs(entry, rows["judged_script"][index])
-        ours, theirs = (combined(entry, own.values(entry, specs)) for own in (again, card.ours))
-        numbers = {
-            seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds
-        }
+        entry = published.entries[index]
+        specs = published.specs(entry, rows["judged_script"][index])
+        ours, theirs = (combined(entry, own.measured(entry, specs)) for own in (again, before))
+        numbers = ours[entry.runs[0]]
         compared += bool(numbers)
         wrong += differences(entry, numbers, theirs[entry.runs[0]])
     return compared, wrong
@@ -187,8 +198,8 @@ def main() -> None:
             " downloads them)."
         )
     published, tidy = read_published_file(ROOT / FILE), read_results(MEASURED)
-    card, dataset = Scorecard(published, OurRuns(tidy)), cifar10(options.data)
-    keys = chosen(sorted(card.used()))
+    dataset = cifar10(options.data)
+    keys = chosen(sorted(used(published, tidy)))
     if set(tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"]) - {
         dataset.sha256,
         "not recorded",
@@ -196,9 +207,8 @@ def main() -> None:
         raise AuditError(
             f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10."
         )
-    compared, wrong = compare(
-        card, scorecard(published, tidy), train_all(keys, tidy, dataset, options.jobs)
-    )
+    again = train_all(keys, tidy, dataset, options.jobs)
+    compared, wrong = compare(published, scorecard(published, tidy), again, OurRuns(tidy))
     print(*wrong, sep="\n", end="\n" * bool(wrong))
     told = f"{compared} published numbers, {len(wrong)} differ by more than seeds scatter"
     print(f"check-evidence: {len(keys)} runs trained again; of {told}")

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from methods_table import ROOT, filled, markdown
 from PIL import Image
 
 from fa_audit.cli import main as fa_audit
 from fa_audit.core.files import sha256_of
+from fa_audit.documents.formats import escape_markdown
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS
+from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
@@ -31,6 +34,7 @@ from fa_audit.results.figures.style import save
 from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.kinds import KINDS
 from fa_audit.results.scorecard import counted
+from fa_audit.results.scorecard_texts import mean_text
 from fa_audit.results.tidy import read_table
 
 MEASURED = Path("reference/measured")  # from the root, as origins of figures have it
@@ -42,11 +46,7 @@ DOCUMENTS = {  # document -> configurations, their tidy tables, and how the name
         ("config.yaml", Path("reference/field_cifar10"), "field"),
     ],
 }
-SECTIONS = (
-    ("claims", "The paper's claims"),
-    ("differences", "Different, and why"),
-    ("scripts", "Which script made"),
-)
+SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
 SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
 OF_RUN, STATES, RHO = ["setting", "run", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = (
@@ -178,9 +178,29 @@ def from_scorecard(folder: Path) -> dict[str, str]:
     }
     return {
         "sum": f"**{headline}** {released}",
+        "scripts": scripts(read_table(folder / "scorecard.csv")),
         **{name: _rows(part) for name, part in named.items()},
         "not_run": markdown(["setting", "numbers", "runs"], not_run),
     }
+
+
+def scripts(rows: pd.DataFrame) -> str:
+    """Return which script made each setting, why, and whether its deciding number tells, as Markdown."""
+    deciding = rows[rows["decides"].notna()].set_index("setting")
+    table = []
+    for name, setting in read_published_file(ROOT / FILE).settings.items():
+        cells = [name, setting.script, setting.reason]
+        if name in deciding.index:
+            row = deciding.loc[name]
+            # The columns hold answers, too, and so are texts in the file.
+            value, found = float(row["published"]), float(row["reproduced"])
+            published = mean_text(value, row["published_deviation"], row["published_n"])
+            ours = mean_text(found, row["deviation"], row["n"]) if row["n"] else ""
+            cells += [f"{row['quantity']} of {row['run']}", published, ours, row["other_scripts"]]
+            cells += [row["decides"]]
+        table.append([escape_markdown(cell) for cell in [*cells, *[""] * (8 - len(cells))]])
+    heads = ["setting", "script", "reason", "deciding number", "published", "ours"]
+    return markdown([*heads, "other scripts", "decides"], table)
 
 
 def by_samples() -> str:

@@ -12,13 +12,13 @@ from pydantic import BaseModel
 
 from fa_audit.audit.record import AuditFile
 from fa_audit.experiments import config
-from fa_audit.experiments.published import PublishedFile
+from fa_audit.experiments.published import Published
 from fa_audit.training.sidecar import Sidecar
 
 DOCUMENT = ROOT / "docs/configuration.md"
 FILES = {
     "config": config.Configuration,
-    "published": PublishedFile,
+    "published": Published,
     "audit": AuditFile,
     "sidecar": Sidecar,
 }

@@ -116,7 +116,7 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.experiments.published import read_published_file
     from fa_audit.results.measured import FOLDER
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
-    from fa_audit.results.scorecard_texts import made_by, summary_line, to_markdown, write_scorecard
+    from fa_audit.results.scorecard_texts import summary_line, to_markdown, write_scorecard
 
     folder = options.folder or (
         Path("results") if any(Path("results/audits").glob("*/*/*.json")) else Path(FOLDER)
@@ -128,11 +128,10 @@ def _scorecard(options: argparse.Namespace) -> int:
     published = read_published_file(options.published)
     tidy = read_results(folder)
     rows = scorecard(published, tidy, read_explanations(folder, published))
-    remark = made_by(published, tidy)
     if options.output:
         paths = [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
-        write_scorecard(published, rows, remark, paths)
+        write_scorecard(published, rows, paths)
         print(f"{options.output}/scorecard.md: {summary_line(rows)}")
     else:
-        print(to_markdown(published, rows, remark), end="")
+        print(to_markdown(published, rows), end="")
     return 0

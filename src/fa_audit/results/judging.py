@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from fa_audit.experiments.published import Entry, at_most, plain
-from fa_audit.results.our_runs import Measured
+from fa_audit.experiments.published import Entry, plain
 from fa_audit.results.statistics import Summary, summarise
 
 AGREES, DIFFERS, NOT_RUN = "agrees", "differs", "not run"
-VERDICT = {True: AGREES, False: DIFFERS}
 DEVIATIONS = 2.0  # pooled standard deviations within which two means agree
 FACTOR = 2.0  # within which two magnitudes agree
+Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """The comparison of one published number with measured ones.
+class Comparison:
+    """One published number beside measured ones.
 
     Attributes:
         verdict: agrees, differs or not run.
         rule: the rule with its numbers, and the answer.
-        reproduced: the mean over seeds, the verdict of the seeds, or the runs in the measured
-            order.
+        reproduced: the mean over seeds, the answer of the seeds, or the runs in the measured order.
         summary: of a mean.
-        distance: of a mean from the published value, in units of what the rule allows; it agrees
-            within -1 to 1.
-        remark: why there is no number.
+        distance: of a mean from the published value, in units of what the rule allows.
     """
 
     verdict: str
@@ -39,131 +35,111 @@ class Judgement:
     reproduced: float | str | None = None
     summary: Summary | None = None
     distance: float | None = None
-    remark: str = ""
 
 
-def judge(entry: Entry, measured: Measured) -> Judgement:
+def compare(entry: Entry, measured: Measured) -> Comparison:
     """Compare one published number with what tables say of its runs.
 
     Args:
         measured: values by run and seed; a run without rows has no seeds.
     """
-    missing = [run for run, seeds in measured.items() if not seeds]
-    if missing:
-        partly = len(missing) < len(measured)
-        return Judgement(NOT_RUN, remark=f"no audit of {', '.join(missing)}" if partly else "")
     numbers = {run: list(seeds.values()) for run, seeds in combined(entry, measured).items()}
     if not all(numbers.values()):
-        return Judgement(NOT_RUN, remark="no seed of every run")
-    values = [value for found in numbers.values() for value in found]
-    if entry.kind != "verdict" and not all(map(math.isfinite, values)):
+        return Comparison(NOT_RUN)
+    if entry.kind == "order":
+        return _order(numbers)
+    (values,) = numbers.values()
+    if entry.kind == "verdict":
+        return _verdict(entry, values)
+    if not all(map(math.isfinite, values)):
         absent = all(map(math.isnan, values))
-        return Judgement(DIFFERS, reproduced="none" if absent else None, remark="no finite number")
-    return RULES[entry.kind](entry, numbers)
+        return Comparison(DIFFERS, "no finite number", "none" if absent else None)
+    rules = {"value": _value, "magnitude": _magnitude, "bound": _bound}
+    return rules[entry.kind](entry, values, summarise(values))
 
 
 def combined(entry: Entry, measured: Measured) -> Measured:
-    """Return the numbers of an entry's runs, less those of another run or divided by them, seed by
-    seed.
+    """Return the numbers of an entry's runs, of the seeds that all of them have.
+
+    One run's numbers are less those of another run, or divided by them, where the entry says so.
     """
     common = set.intersection(*map(set, measured.values()))
-    aligned = {
-        run: {seed: seeds[seed] for seed in seeds if seed in common}
-        for run, seeds in measured.items()
-    }
-    if not entry.other:
-        return aligned
-    (run,), (word, other) = entry.runs, entry.other
-    combine = _less if word == "minus" else _ratio
-    return {
-        run: {seed: combine(value, aligned[other][seed]) for seed, value in aligned[run].items()}
-    }
+    runs = {}
+    for run in entry.runs:
+        runs[run] = {seed: value for seed, value in measured[run].items() if seed in common}
+        for seed, value in runs[run].items():
+            if entry.minus:
+                runs[run][seed] = value - measured[entry.minus][seed]
+            elif entry.over:
+                divisor = measured[entry.over][seed]
+                runs[run][seed] = value / divisor if divisor else math.nan
+    return runs
 
 
-def _less(one: float, other: float) -> float:
-    return one - other
-
-
-def _ratio(one: float, other: float) -> float:
-    return one / other if other else math.nan
-
-
-def _value_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgement:
-    """Compare the mean with the published one, by the pooled deviation if both are means over
-    seeds.
-    """
-    (values,) = numbers.values()
-    own = summarise(values)
+def _value(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
+    """Compare the mean with the published one, by the pooled deviation if both are over seeds."""
     allowed = entry.tolerance
     if own.n > 1 and entry.n > 1 and entry.deviation is not None:
         freedom = own.n + entry.n - 2
-        pooled = ((own.n - 1) * own.deviation**2 + (entry.n - 1) * entry.deviation**2) / freedom
-        allowed = DEVIATIONS * math.sqrt(pooled)
+        squares = (own.n - 1) * own.deviation**2 + (entry.n - 1) * entry.deviation**2
+        allowed = DEVIATIONS * math.sqrt(squares / freedom)
     difference = own.mean - entry.value
     rule = f"|mean - {entry.value:g}| <= {allowed:.3g}: {abs(difference):.3g}"
-    agrees = at_most(abs(difference), allowed)
-    return Judgement(VERDICT[agrees], rule, own.mean, own, difference / max(allowed, 1e-12))
+    verdict = _agrees(_at_most(abs(difference), allowed))
+    return Comparison(verdict, rule, own.mean, own, difference / max(allowed, 1e-12))
 
 
-def _magnitude_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgement:
+def _magnitude(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
     """Compare the geometric mean with the published value, which must have its sign."""
-    (values,) = numbers.values()
-    own = summarise(values)
     ratios = [value / entry.value for value in values]
     rule = f"mean / {entry.value:g} within {1 / FACTOR:g} to {FACTOR:g}"
     if min(ratios) <= 0:
-        return Judgement(DIFFERS, f"{rule}: of another sign", own.mean, own)
+        return Comparison(DIFFERS, f"{rule}: of another sign", own.mean, own)
     log = summarise(map(math.log, ratios))
     mean = entry.value * math.exp(log.mean)
-    interval = log.interval and tuple(sorted(entry.value * math.exp(end) for end in log.interval))
-    agrees = at_most(abs(log.mean), math.log(FACTOR))
+    interval = None
+    if log.interval:
+        low, high = sorted(entry.value * math.exp(end) for end in log.interval)
+        interval = low, high
+    verdict = _agrees(_at_most(abs(log.mean), math.log(FACTOR)))
     summary = Summary(own.n, mean, own.deviation, interval)
-    return Judgement(
-        VERDICT[agrees],
-        f"{rule}: {math.exp(log.mean):.3g}",
-        mean,
-        summary,
-        log.mean / math.log(FACTOR),
-    )
+    distance = log.mean / math.log(FACTOR)
+    return Comparison(verdict, f"{rule}: {math.exp(log.mean):.3g}", mean, summary, distance)
 
 
-def _bound_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgement:
-    (values,) = numbers.values()
-    own, kept = summarise(values), sum(map(entry.allows, values))
+def _bound(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
+    low = -math.inf if entry.above is None else entry.above
+    high = math.inf if entry.below is None else entry.below
+    kept = sum(low < value < high for value in values)
     rule = f"every seed {entry.published}: {kept}/{len(values)}"
-    return Judgement(VERDICT[kept == len(values)], rule, own.mean, own)
+    return Comparison(_agrees(kept == len(values)), rule, own.mean, own)
 
 
-def _order_rule(entry: Entry, numbers: Mapping[str, list[float]]) -> Judgement:
+def _verdict(entry: Entry, answers: Sequence[Any]) -> Comparison:
+    counts = Counter(answers).most_common()
+    shares = ", ".join(f"{answer} {count}/{len(answers)}" for answer, count in counts)
+    answer = counts[0][0] if len(counts) == 1 else shares
+    published = plain(entry.value)
+    return Comparison(_agrees(answer == published), f"every seed {published}: {shares}", answer)
+
+
+def _order(numbers: Mapping[str, Sequence[float]]) -> Comparison:
+    if not all(math.isfinite(value) for values in numbers.values() for value in values):
+        return Comparison(DIFFERS, "no finite number")
     means = {run: summarise(values).mean for run, values in numbers.items()}
-    agrees = all(_above(one, other) for one, other in pairwise(means.values()))
+    falls = not any(_at_most(one, other) for one, other in pairwise(means.values()))
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     order = ranked[0]
     for one, other in pairwise(ranked):
-        order += f" {'>' if _above(means[one], means[other]) else '='} {other}"
+        order += f" {'=' if _at_most(means[one], means[other]) else '>'} {other}"
     told = ", ".join(f"{run} {mean:.4g}" for run, mean in means.items())
-    return Judgement(VERDICT[agrees], f"means fall in this order: {told}", order)
+    return Comparison(_agrees(falls), f"means fall in this order: {told}", order)
 
 
-def _verdict_rule(entry: Entry, numbers: Mapping[str, list[Any]]) -> Judgement:
-    (found,) = numbers.values()
-    counts = Counter(found).most_common()
-    shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts)
-    answer = counts[0][0] if len(counts) == 1 else shares
-    return Judgement(
-        VERDICT[answer == plain(entry.value)], f"every seed {plain(entry.value)}: {shares}", answer
-    )
+def _agrees(agrees: bool) -> str:
+    return AGREES if agrees else DIFFERS
 
 
-def _above(one: float, other: float) -> bool:
-    """Compare means by ``>``, where the last bits decide nothing."""
-    return not at_most(one, other)
-
-
-RULES: dict[str, Callable[[Any, Mapping[str, list[Any]]], Judgement]] = {
-    "value": _value_rule,
-    "magnitude": _magnitude_rule,
-    "bound": _bound_rule,
-    "verdict": _verdict_rule,
-    "order": _order_rule,
-}
+def _at_most(number: float, limit: float) -> bool:
+    """Compare decimal numbers by ``<=``, where the last bits decide nothing: 0.635 - 0.615 is 0.02."""
+    return number <= limit or math.isclose(number, limit, rel_tol=1e-9)

@@ -1,39 +1,29 @@
-"""Every published number beside measured ones, from tidy tables: rows, sums and claims. Imports no
-torch.
-"""
+"""Every published number beside measured ones: rows, sums and claims. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
-from tqdm import tqdm
 
 from fa_audit.core.errors import unknown
 from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.published import Entry, Published, plain
-from fa_audit.results.judging import AGREES, DIFFERS, NOT_RUN, Judgement, combined, judge
+from fa_audit.results.judging import AGREES, DIFFERS, NOT_RUN, Comparison, combined, compare
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
-from fa_audit.results.our_runs import Measured, OurRuns, Spec
+from fa_audit.results.our_runs import OurRuns
 from fa_audit.results.statistics import extent
 from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
 
 EXPLANATIONS = "explanations.yaml"
-SEVERAL = (
-    3  # seeds on both sides, from which on a number of a trained network is also counted by itself
-)
-NUMBERS = ("value", "magnitude")  # the kinds of numbers proper
-UNEXPLAINED = "unexplained"
-HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"  # of a claim, beside NOT_RUN
-DECIDES, BY_DATE = (
-    "yes",
-    "no: by date alone",
-)  # whether a setting's deciding number tells its script, beside NOT_RUN
+SEVERAL = 3  # seeds on both sides, from which on the headline counts a trained network separately
+OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
+IN_PART, FAILS = "holds in part", "does not hold"  # of a claim
+DECIDES, BY_DATE = "yes", "no: by date alone"  # whether a number tells its setting's script
 
 
 def read_results(folder: Path) -> Tidy:
@@ -61,12 +51,13 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     path = provided(folder) / EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
     known = {entry.key for entry in published.entries}
-    if strange := sorted(found.keys() - known):
-        raise unknown("entry", strange[0], known, where=str(path))
+    for key in found:
+        if key not in known:
+            raise unknown("entry", key, known, where=str(path))
     return dict(found)
 
 
-# --- the rows --------------------------------------------------------------------------------------------------------
+# --- the rows
 
 
 def scorecard(
@@ -79,152 +70,90 @@ def scorecard(
         tidy: tables of all runs, by whichever script.
         explanations: why numbers differ, by the key of their entry.
     """
-    card = Scorecard(published, OurRuns(tidy))
-    rows = [
-        card.row(entry)
-        for entry in tqdm(published.entries, "published number", leave=False, disable=None)
-    ]
-    for entry, row in zip(published.entries, rows):
+    ours = OurRuns(tidy)
+    rows = []
+    for entry in published.entries:
+        row = _row(published, entry, ours)
         if row["verdict"] == DIFFERS:
-            row["explanation"] = (explanations or {}).get(entry.key, UNEXPLAINED)
+            row["explanation"] = (explanations or {}).get(entry.key, "unexplained")
+        rows.append(row)
     return pd.DataFrame(rows).astype({"layer": "Int64", "epoch": "Int64"})
 
 
-@dataclass(frozen=True)
-class Scorecard:
-    """Published numbers beside measured ones."""
-
-    published: Published
-    ours: OurRuns
-
-    def row(self, entry: Entry) -> dict[str, Any]:
-        """Return the row of a published number, judged by runs of its own script, or else of
-        another one.
-        """
-        setting = self.published.settings[entry.setting]
-        found = {
-            script: judge(entry, self.measured(entry, script)) for script in self.scripts(entry)
-        }
-        script = next(
-            (name for name, judged in found.items() if judged.verdict != NOT_RUN), setting.script
-        )
-        judged = found[script]
-        numbers = combined(entry, self.measured(entry, script)) if judged.verdict != NOT_RUN else {}
-        low, high = (judged.summary and judged.summary.interval) or (None, None)
-        return {
-            "setting": entry.setting,
-            "quantity": entry.quantity,
-            "run": entry.whose,
-            **{
-                name: getattr(entry, name)
-                for name in ("layer", "epoch", "samples", "kind", "published")
-            },
-            "published_deviation": entry.deviation,
-            "published_n": entry.n,
-            "published_values": _by_seed(entry.values),
-            "script": setting.script,
-            "judged_script": script if numbers else "",
-            "reproduced": judged.reproduced,
-            "deviation": judged.summary and judged.summary.deviation,
-            "n": min(map(len, numbers.values()), default=0),
-            "seeds": len(entry.seeds),
-            "interval_low": low,
-            "interval_high": high,
-            "values": _by_seed(numbers[entry.runs[0]]) if len(numbers) == 1 else "",
-            "distance": judged.distance,
-            "rule": judged.rule,
-            "trained": all(_last_epoch(spec) > 0 for spec in self.specs(entry, script).values()),
-            "counted": not (entry.repeats or setting.excluded),
-            "decides": _decides(setting.script, found) if entry.decides else "",
-            "verdict": judged.verdict,
-            "released_verdict": found[self.published.released].verdict,
-            "other_scripts": "; ".join(
-                _told(name, other) for name, other in found.items() if name != script
-            ),
-            "explanation": "",
-            "claim": entry.claim,
-            "source": entry.source,
-            "note": "; ".join(
-                filter(None, [judged.remark, entry.repeats, setting.excluded, entry.note])
-            ),
-        }
-
-    def scripts(self, entry: Entry) -> list[str]:
-        """Return the scripts in the order in which an entry's runs are looked for, its own first."""
-        return list(
-            dict.fromkeys(
-                [self.published.settings[entry.setting].script, *self.published.experiments]
-            )
-        )
-
-    def specs(self, entry: Entry, script: str) -> dict[str, Spec]:
-        """Return the specifications of an entry's runs, as a script trains them."""
-        keys = (RunKey(entry.setting, run, entry.seeds[0]) for run in entry.all_runs)
-        return {key.run: self.published.spec(key, script) for key in keys}
-
-    def measured(self, entry: Entry, script: str) -> Measured:
-        """Return what the tables have of an entry's seeds, by a script."""
-        found = self.ours.values(entry, self.specs(entry, script))
-        return {
-            run: {seed: seeds[seed] for seed in entry.seeds if seed in seeds}
-            for run, seeds in found.items()
-        }
-
-    def used(self) -> set[RunKey]:
-        """Return the measured runs that published numbers are judged by."""
-        used = set()
-        for entry in self.published.entries:
-            for script in self.scripts(entry):
-                found = [
-                    self.ours.seeds(spec, entry.setting)
-                    for spec in self.specs(entry, script).values()
-                ]
-                if all(found):
-                    used |= {
-                        seeds[seed] for seeds in found for seed in entry.seeds if seed in seeds
-                    }
-                    break
-        return used
+def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
+    """Return the row of a number: compared with runs of its own script, or else of another one."""
+    setting = published.settings[entry.setting]
+    scripts = dict.fromkeys([setting.script, *published.scripts])
+    specs = {script: published.specs(entry, script) for script in scripts}
+    measured = {script: ours.measured(entry, specs[script]) for script in scripts}
+    every = {script: compare(entry, measured[script]) for script in scripts}
+    run = [script for script in scripts if every[script].verdict != NOT_RUN]
+    script = run[0] if run else setting.script
+    found = every[script]
+    numbers = combined(entry, measured[script]) if run else {}
+    summary = found.summary
+    low, high = summary.interval if summary and summary.interval else (None, None)
+    last_epochs = [int(spec.get("snapshot", spec["epochs"])) for spec in specs[script].values()]
+    others = [f"{name}: {_text(every[name])}" for name in scripts if name != script]
+    return {
+        **{name: getattr(entry, name) for name in OF_ENTRY},
+        "run": entry.whose,
+        "published_deviation": entry.deviation,
+        "published_n": entry.n,
+        "published_values": _by_seed(entry.values),
+        "script": setting.script,
+        "judged_script": script if run else "",
+        "reproduced": found.reproduced,
+        "deviation": summary and summary.deviation,
+        "n": min(map(len, numbers.values()), default=0),
+        "seeds": len(entry.seeds),
+        "interval_low": low,
+        "interval_high": high,
+        "values": _by_seed(numbers[entry.runs[0]]) if len(numbers) == 1 else "",
+        "distance": found.distance,
+        "rule": found.rule,
+        "trained": min(last_epochs) > 0,
+        "counted": not (entry.repeats or setting.excluded),
+        "decides": _decides(setting.script, every) if entry.decides else "",
+        "verdict": found.verdict,
+        "released_verdict": every[published.released_script].verdict,
+        "other_scripts": "; ".join(others),
+        "explanation": "",
+        "note": "; ".join(filter(None, [entry.repeats, setting.excluded, entry.note])),
+    }
 
 
-def _last_epoch(spec: Spec) -> int:
-    """Return the epoch after which a network is looked at."""
-    return int(spec.get("snapshot", spec["epochs"]))
-
-
-def _decides(script: str, found: Mapping[str, Judgement]) -> str:
-    """Return whether a number tells its setting's script from the others: it agrees with this one
-    alone.
-    """
-    own = found[script].verdict
-    others = {judged.verdict for name, judged in found.items() if name != script}
+def _decides(script: str, every: Mapping[str, Comparison]) -> str:
+    """Return whether a number agrees with its setting's script alone."""
+    own = every[script].verdict
+    others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:
         return BY_DATE
     return NOT_RUN if NOT_RUN in {own, *others} else DECIDES
 
 
-def _told(script: str, judged: Judgement) -> str:
-    """Return what the runs of a script have, and how it is judged."""
-    if judged.reproduced is None:
-        return f"{script}: {judged.verdict}"
-    value = judged.reproduced if isinstance(judged.reproduced, str) else f"{judged.reproduced:.3g}"
-    n = f" (n = {judged.summary.n})" if judged.summary else ""
-    return f"{script}: {value}{n}, {judged.verdict}"
+def _text(found: Comparison) -> str:
+    if found.reproduced is None:
+        return found.verdict
+    seeds = f" (n = {found.summary.n})" if found.summary else ""
+    return f"{number(found.reproduced, 3)}{seeds}, {found.verdict}"
 
 
 def _by_seed(values: Mapping[int, Any]) -> str:
-    told = {seed: plain("none" if pd.isna(value) else value) for seed, value in values.items()}
-    return ", ".join(
-        f"{seed}: {value if isinstance(value, str) else f'{value:.4g}'}"
-        for seed, value in told.items()
-    )
+    return ", ".join(f"{seed}: {number(value)}" for seed, value in values.items())
 
 
-# --- sums and claims -------------------------------------------------------------------------------------------------
+def number(value: Any, digits: int = 4) -> str:
+    """Print a number or an answer; none where it is missing."""
+    if isinstance(value, str | bool):
+        return str(plain(value))
+    return "none" if pd.isna(value) else f"{value:.{digits}g}"
 
 
-@dataclass(frozen=True)
-class Sum:
+# --- sums and claims
+
+
+class Sum(NamedTuple):
     """How many published numbers there are, how many of them were run, and how many of these agree."""
 
     total: int
@@ -244,8 +173,8 @@ def sum_of(rows: pd.DataFrame, verdict: str = "verdict") -> Sum:
         verdict: the column to count: ``verdict``, or ``released_verdict`` for the released script
             alone.
     """
-    run = rows[verdict] != NOT_RUN
-    return Sum(len(rows), int(run.sum()), int((rows[verdict] == AGREES).sum()))
+    found = rows[verdict]
+    return Sum(len(rows), int((found != NOT_RUN).sum()), int((found == AGREES).sum()))
 
 
 def counted(rows: pd.DataFrame) -> pd.DataFrame:
@@ -255,49 +184,38 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of trained networks that have at least `SEVERAL` seeds on both sides."""
-    return rows[
-        rows["trained"].astype(bool) & (rows["n"] >= SEVERAL) & (rows["published_n"] >= SEVERAL)
-    ]
+    seeds = rows[["n", "published_n"]].min(axis=1)
+    return rows[rows["trained"].astype(bool) & (seeds >= SEVERAL)]
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per claim: name, sentence, verdict, how many numbers decide it (also in
-    words), and their n.
+    """Return one row per claim: name, sentence, verdict, its numbers that agree, in words, and n.
+
+    Bounds, verdicts and orders decide a claim, or all its numbers if it has none.
     """
     found = []
     for name, sentence in published.claims.items():
-        own = deciding(rows[rows["claim"] == name])
-        total = sum_of(own)
+        deciding = rows[rows["claim"] == name]
+        qualitative = ~deciding["kind"].isin(["value", "magnitude"])
+        if qualitative.any():
+            deciding = deciding[qualitative]
+        total = sum_of(deciding)
         told = f"{total.agree} of {total.run} agree, {total.not_run} not run"
-        seeds = extent(own.loc[own["verdict"] != NOT_RUN, "n"])
-        found.append((name, sentence, claim_verdict(own), total.total, total.run, told, seeds))
-    return pd.DataFrame(
-        found, columns=["claim", "sentence", "verdict", "numbers", "run", "told", "n"]
-    )
+        seeds = extent(deciding.loc[deciding["verdict"] != NOT_RUN, "n"])
+        found.append((name, sentence, _claim_verdict(deciding), told, seeds))
+    return pd.DataFrame(found, columns=["claim", "sentence", "verdict", "told", "n"])
 
 
-def deciding(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that decide a claim: its bounds, verdicts and orders, or all its numbers if
-    it has none.
-    """
-    qualitative = rows[~rows["kind"].isin(NUMBERS)]
-    return rows if qualitative.empty else qualitative
-
-
-def claim_verdict(rows: pd.DataFrame) -> str:
-    """Return whether a claim holds: if all that was run agrees, for every published seed, and all
-    was run.
-
-    With fewer seeds it holds on as many; where something differs or less than half was run it holds
-    in part; it does not hold if nothing that was run agrees.
-    """
-    run = rows[rows["verdict"] != NOT_RUN]
-    if run.empty:
+def _claim_verdict(rows: pd.DataFrame) -> str:
+    total = sum_of(rows)
+    if not total.run:
         return NOT_RUN
-    agrees = run["verdict"] == AGREES
-    if not agrees.all() or 2 * len(run) < len(rows):
-        return IN_PART if agrees.any() else FAILS
-    if (run["n"] >= run["seeds"]).all() and len(run) == len(rows):
-        return HOLDS
+    if not total.agree:
+        return FAILS
+    if total.agree < total.run or 2 * total.run < total.total:
+        return IN_PART
+    run = rows[rows["verdict"] != NOT_RUN]
+    if not total.not_run and (run["n"] >= run["seeds"]).all():
+        return "holds"
     fewest = run["n"].min()
-    return f"{HOLDS} on {'one seed' if fewest == 1 else f'{fewest} seeds'}"
+    return f"holds on {'one seed' if fewest == 1 else f'{fewest} seeds'}"
