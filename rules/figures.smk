@@ -20,6 +20,7 @@ rule draw_figure:
             **FIGURE_IN_REPORT,
             labels={"figure": "{figure}", "format": "png"},
         ),
+        svg="results/figures/{figure}.svg",
         origin="results/figures/{figure}.origin.json",
     log:
         "results/logs/draw_figure/{figure}.log",

@@ -1,11 +1,12 @@
 rule build_report:
     """One page that opens anywhere: verdicts, claims, the evidence of every run, figures and tables."""
     input:
-        tidy=lambda wildcards: [tidy_file(n, s) for s in GRID.settings for n in TIDY],
         audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
         models=model_files("json"),
         published=lambda wildcards: PUBLISHED_FILE if published_keys() else [],
-        artefacts=page_artefacts,
+        scorecard=lambda wildcards: "results/scorecard.csv" if published_keys() else [],
+        figures=page_figures,
+        tables=lambda wildcards: [f"results/tables/{name}.html" for name in names_in("tables")],
         page=expand(f"{PAGE}/page.{{ending}}", ending=["html", "css", "js"]),
     output:
         page="results/report.html",

@@ -49,6 +49,7 @@ rule draw_scorecard:
             **SCORECARD_IN_REPORT,
             labels={"scorecard": "figure", "format": "png"},
         ),
+        svg="results/figures/scorecard.svg",
         origin="results/figures/scorecard.origin.json",
     log:
         "results/logs/draw_scorecard.log",

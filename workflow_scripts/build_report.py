@@ -1,52 +1,44 @@
 """Rule build_report: everything of a configuration on one page."""
 
-from collections import defaultdict
-from functools import reduce
 from pathlib import Path
 
 from _workflow import logged
 
 from fa_audit.core.files import write_text
-from fa_audit.experiments.paths import RunKey
+from fa_audit.documents.formats import Table
 from fa_audit.experiments.published import read_published_file
-from fa_audit.results.own_audits import alone, read_own, together
-from fa_audit.results.page.document import Artefact, claims_of, page
-from fa_audit.results.scorecard import scorecard
-from fa_audit.results.tidy import KEY, read_audits, read_tidy
+from fa_audit.results.page.render import Artefact, page
+from fa_audit.results.page.runs import read_runs
+from fa_audit.results.scorecard import claims as claims_of
+from fa_audit.results.scorecard_texts import summary_line
+from fa_audit.results.tidy import read_table
 
 
-def artefacts(section: str) -> list[Artefact]:
-    """Return the figures or the tables with their files."""
-    by_name = defaultdict(list)
-    for path in map(Path, snakemake.input.artefacts):
-        by_name["figures" if path.stem == "scorecard" else path.parent.name, path.stem].append(path)
-    words, own = (
-        snakemake.params.words,
-        {name: files for (folder, name), files in by_name.items() if folder == section},
-    )
-    return [
-        Artefact(name, *words[f"{section}/{name}"], tuple(files)) for name, files in own.items()
-    ]
+def artefacts(paths: list[str]) -> list[Artefact]:
+    """Return figures or tables with their titles and captions."""
+    found = []
+    for file in map(Path, paths):
+        words = snakemake.params.words[f"{file.parent.name}/{file.stem}"]
+        found.append(Artefact(*words, file))
+    return found
+
+
+def claims() -> Table | None:
+    """Return the paper's claims; None where no setting of the paper was run."""
+    if not snakemake.input.published:
+        return None
+    rows = read_table(snakemake.input.scorecard)
+    found = claims_of(read_published_file(snakemake.input.published), rows)
+    cells = found[["sentence", "verdict", "told"]].itertuples(index=False, name=None)
+    return Table(summary_line(rows), ("claim", "verdict", "published numbers"), tuple(cells))
 
 
 with logged(snakemake):
-    files, claims = snakemake.input, ([], "")
-    audits = {RunKey(*(audit[name] for name in KEY)): audit for audit in read_audits(files.audits)}
-    tables = [read_tidy(files.tidy)] if files.tidy else []
-    if files.published:
-        published = read_published_file(files.published)
-        claims = claims_of(published, scorecard(published, *tables))
-    if files.models:
-        models, theirs = alone(read_own(files.models))
-        tables, audits = [*tables, models], audits | theirs
-    tidy = reduce(together, tables)
+    files = snakemake.input
     text = page(
-        tidy,
-        [*files.tidy, *files.audits, *files.models, *files.artefacts],
-        audits=audits,
-        labels=snakemake.params.labels,
-        claims=claims,
-        figures=artefacts("figures"),
-        tables=artefacts("tables"),
+        read_runs([*files.audits, *files.models], snakemake.params.labels),
+        claims=claims(),
+        figures=artefacts(files.figures),
+        tables=artefacts(files.tables),
     )
     write_text(snakemake.output.page, text)

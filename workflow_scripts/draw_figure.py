@@ -6,4 +6,6 @@ from fa_audit.results.figures.files import write_figure
 
 with logged(snakemake):
     out = snakemake.output
-    write_figure(snakemake.params.entry, snakemake.input.tidy, [out.pdf, out.png], out.origin)
+    write_figure(
+        snakemake.params.entry, snakemake.input.tidy, [out.pdf, out.png, out.svg], out.origin
+    )

@@ -1,4 +1,4 @@
-"""Rule draw_scorecard: the scorecard as PDF and PNG, and where it comes from."""
+"""Rule draw_scorecard: the scorecard as PDF, PNG and SVG, and where it comes from."""
 
 from _workflow import logged
 
@@ -11,6 +11,6 @@ from fa_audit.results.tidy import read_table
 with logged(snakemake):
     origin = origin_of({"kind": "scorecard"}, [], [snakemake.input.scorecard])
     figure = draw(read_table(snakemake.input.scorecard), title="Scorecard")
-    for path in (snakemake.output.pdf, snakemake.output.png):
+    for path in (snakemake.output.pdf, snakemake.output.png, snakemake.output.svg):
         save(figure, path, str(origin))
     write_json(snakemake.output.origin, origin.to_dict())

@@ -128,10 +128,10 @@ def model_weights(wildcards):
 PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
 
 
-def page_artefacts(wildcards):
-    """Return the files of every figure and table, in the order in which the page shows them."""
-    scorecard = [*paths.artefact_files("figures", "scorecard"), "results/scorecard.csv"]
-    return [*(scorecard if published_keys() else []), *files_of("figures"), *files_of("tables")]
+def page_figures(wildcards):
+    """Return the figures, in the order in which the page shows them."""
+    names = ["scorecard"] if published_keys() else []
+    return [f"results/figures/{name}.svg" for name in [*names, *names_in("figures")]]
 
 
 def page_words(wildcards):

@@ -16,7 +16,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit report`."""
     add = parser.add_argument
     parser.set_defaults(command=_report)
-    add("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
+    add("audits", type=Path, nargs="+", metavar="FILE", help="an audit's JSON, one for each seed")
     add(
         "--format",
         choices=("markdown", "latex"),
@@ -34,16 +34,8 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"the file to write; default the terminal, with --html {PAGE}",
     )
-    add_to_page = parser.add_argument_group("as a page, of any number of networks").add_argument
-    add_to_page(
-        "--html",
-        action="store_true",
-        help="write one self-contained page with plots; default a text",
-    )
-    words = "folder of tidy tables SETTING/runs.csv; default audits"
-    add_to_page("--from", dest="folder", type=Path, metavar="DIR", help=words)
-    words = "gives --from labels and the order of settings; default config.yaml, where there is one"
-    add_to_page("--configfile", type=Path, metavar="CONFIG", help=words)
+    words = "write one self-contained page, of any number of networks; default a text of one"
+    add("--html", action="store_true", help=words)
 
 
 def scorecard_parser(parser: argparse.ArgumentParser) -> None:
@@ -67,27 +59,15 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    if bool(options.audits) == bool(options.folder):
-        raise AuditError(
-            "report: found neither or both of FILE and --from; expected audits, or a folder of tables."
-        )
-    if options.html:
-        return _page(options)
-    if options.folder:
-        raise AuditError(
-            "report: --from: found no --html; tables of many runs are shown as a page only."
-        )
-    return _text(options)
+    return _page(options) if options.html else _text(options)
 
 
 def _page(options: argparse.Namespace) -> int:
-    from fa_audit.results.page.sources import page_of_audits, page_of_tables
+    from fa_audit.results.page.render import page
+    from fa_audit.results.page.runs import read_runs
 
-    path, folder = options.output or Path(PAGE), options.folder
-    write_text(
-        path,
-        page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits),
-    )
+    path = options.output or Path(PAGE)
+    write_text(path, page(read_runs(options.audits)))
     print(path)
     return 0
 

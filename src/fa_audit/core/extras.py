@@ -9,7 +9,7 @@ from fa_audit.core.errors import AuditError
 
 EXTRAS = {  # by package, the extra that it comes with
     **dict.fromkeys(("matplotlib", "pandas", "scipy", "yaml"), "plots"),
-    **dict.fromkeys(("altair", "jinja2", "vl_convert"), "report"),
+    "jinja2": "report",
     **dict.fromkeys(("accelerate", "transformers"), "transformers"),
     **dict.fromkeys(("sklearn", "torchvision"), "datasets"),
     "argcomplete": "completion",

@@ -15,7 +15,7 @@ RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the
 ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
 RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
 LOCK = "results/.lock"  # held while a workflow is at work in the folder
-ENDINGS = {"figures": ("pdf", "png"), "tables": ("csv", "md", "tex", "html")}
+ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": ("csv", "md", "tex", "html")}
 SCORECARD_ENDINGS = ("csv", "md")
 MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
 IDENTITY = {

@@ -29,7 +29,7 @@ def write_figure(
     Args:
         entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
         inputs: the tidy tables that it is drawn from, or what `tidy` was made of.
-        figures: files to write, PDF or PNG.
+        figures: files to write: PDF, PNG, SVG.
 
     Raises:
         AuditError: a file is not a table, or the formula of a text cannot be read.

@@ -1,5 +1,1 @@
-"""The report as one page: facts (content), plots (charts), and the file (document, template, css,
-js).
-"""
-
-import altair  # noqa: F401  before all else: where it is missing, the error names its extra and not that of pandas
+"""The report as one HTML file: its runs (runs), and how they are printed (render, page.html)."""

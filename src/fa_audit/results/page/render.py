@@ -1,0 +1,109 @@
+"""The page as HTML: one file with its style, script, figures and tables that loads nothing.
+
+Names may come from strangers. The template escapes all of them, and the page's policy lets the
+browser run no script but its own, known by its digest.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fa_audit import __version__
+from fa_audit.core.origin import commit
+from fa_audit.documents.formats import HTML, Table, render, right_aligned
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.results.page.runs import PageRun
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A figure (a file .svg) or a table (a file .html) of a configuration."""
+
+    title: str
+    caption: str
+    file: Path
+
+    @property
+    def anchor(self) -> str:
+        """Return the name of its place in the page."""
+        return f"{self.file.parent.name}-{self.file.stem}"
+
+    @property
+    def image(self) -> str:
+        """Return the figure as the address of an image, in which no script can run."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.file.read_bytes()).decode()}"
+
+    @property
+    def table(self) -> Markup:
+        """Return the table as it was written, every cell escaped."""
+        text = self.file.read_text(encoding="utf-8")
+        return Markup("".join(re.findall("<table>.*?</table>", text, flags=re.DOTALL)))
+
+
+def page(
+    runs: Sequence[PageRun],
+    *,
+    claims: Table | None = None,
+    figures: Sequence[Artefact] = (),
+    tables: Sequence[Artefact] = (),
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        runs: in the order in which they are shown.
+        claims: the paper's claims, and whether they hold here.
+        figures, tables: of the configuration.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = lambda cell: Markup(render(cell, HTML))
+    environment.filters["right_aligned"] = right_aligned
+    style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    script = (FOLDER / "page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html").render(
+        headline=headline(runs),
+        runs=runs,
+        checks=[check for check in CHECKS.values() if check.letter],
+        claims=claims,
+        sections={"Figures": figures, "Tables": tables},
+        version=__version__,
+        commit=commit(),
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(script),
+    )
+
+
+def headline(runs: Sequence[PageRun]) -> str:
+    """Return the page's first line: the verdict of one run, or how many of several fail."""
+    trained = [run for run in runs if not run.is_baseline] or runs
+    if len(trained) == 1:
+        return f"{trained[0].name}: {trained[0].verdict}"
+    counts = Counter(run.result for run in trained)
+    found = [f"{count} {result}" for result, count in sorted(counts.items())]
+    return f"{len(trained)} trained runs: {', '.join(found)}"
+
+
+def _policy(script: str) -> str:
+    """Return the Content-Security-Policy: no script but this one, and nothing from a network."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none';"
+        f" form-action 'none'; script-src 'sha256-{digest}'"
+    )
