@@ -20,7 +20,11 @@ rule draw_figure:
             **FIGURE_IN_REPORT,
             labels={"figure": "{figure}", "format": "png"},
         ),
-        svg="results/figures/{figure}.svg",
+        svg=report(
+            "results/figures/{figure}.svg",
+            **FIGURE_IN_REPORT,
+            labels={"figure": "{figure}", "format": "svg"},
+        ),
         origin="results/figures/{figure}.origin.json",
     log:
         "results/logs/draw_figure/{figure}.log",

@@ -49,7 +49,11 @@ rule draw_scorecard:
             **SCORECARD_IN_REPORT,
             labels={"scorecard": "figure", "format": "png"},
         ),
-        svg="results/figures/scorecard.svg",
+        svg=report(
+            "results/figures/scorecard.svg",
+            **SCORECARD_IN_REPORT,
+            labels={"scorecard": "figure", "format": "svg"},
+        ),
         origin="results/figures/scorecard.origin.json",
     log:
         "results/logs/draw_scorecard.log",

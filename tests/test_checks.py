@@ -5,7 +5,7 @@ page have it.
 import json
 
 import pytest
-from made_up_runs import EXPLODED, run, several, tidy_of
+from made_up_runs import EXPLODED, several, tidy_of
 from printed_audits import printed_audits
 
 from fa_audit.audit.record import outcomes_of
@@ -16,7 +16,7 @@ from fa_audit.protocol.checks import CHECKS, Check
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.over_seeds import verdict_over_seeds
 from fa_audit.results.figures import FIGURES
-from fa_audit.results.page.content import pages_of
+from fa_audit.results.page.runs import read_runs
 from fa_audit.results.tidy import runs_table
 
 FIFTH = Check(
@@ -50,6 +50,8 @@ def test_a_fifth_check_is_one_entry_and_one_function(fifth, tmp_path, capsys):
     (tmp_path / "audit.json").write_text(json.dumps(audit), encoding="utf-8")
     assert main(["report", str(tmp_path / "audit.json")]) == 0
     assert "D4 / (e) number of states" in capsys.readouterr().out
+    (shown,) = read_runs([tmp_path / "audit.json"])
+    assert ("D4", "fires", False) in shown.checks
     key = {
         "setting": "main",
         "run": "dfa",
@@ -75,11 +77,3 @@ def test_figures_have_a_fifth_check(fifth, kind):
     )
     texts = [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
     assert any(text == "e" or "(e)" in text or "\ne\n" in text for text in texts), texts
-
-
-def test_the_page_has_a_fifth_check(fifth):
-    tidy = tidy_of(run("dfa", number_of_states=3, fires="e", depth_strict_distance=None))
-    (page,) = pages_of(tidy, {}, {})
-    assert [check["meaning"] for check in page.checks if check["letter"] == "e"] == [
-        "there are many states"
-    ]

@@ -11,7 +11,7 @@ from fa_audit.audit.record import read_audit
 from fa_audit.cli import main
 from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
 from fa_audit.results.own_audits import alone, read_own
-from fa_audit.results.page.content import pages_of
+from fa_audit.results.page.runs import read_runs
 from fa_audit.results.standings import with_margins
 
 BLOCKS = Description(["1", "2"], "all features")
@@ -66,11 +66,11 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
         == OPEN["three_check"]
     )
 
-    tidy, audits = alone(read_own([path]))
+    tidy, _ = alone(read_own([path]))
     row = with_margins(tidy).runs.iloc[0]
     assert {name: row[name] for name in OPEN} == OPEN and row[["margin", "bp_margin"]].isna().all()
-    (page,) = pages_of(tidy, audits, {})
-    assert "INCOMPLETE" in page.quoted and page.verdict.verdict == OPEN["four_check"]
+    (run,) = read_runs([path])
+    assert run.result == "INCOMPLETE" and run.judgement.verdict == OPEN["four_check"]
 
 
 @pytest.mark.parametrize("accuracy", [RIGHT / SAMPLES, None])

@@ -60,7 +60,7 @@ def test_the_same_tables_in_any_order_are_the_same_figure(four, kind):
 
 def test_the_same_figure_is_the_same_file_that_says_where_it_comes_from(four, tmp_path):
     settings_of_user = {"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}
-    for suffix in ("pdf", "png"):
+    for suffix in ("pdf", "png", "svg"):
         style.save(four["decision_utility"], tmp_path / f"a.{suffix}", ORIGIN)
         with matplotlib.rc_context(settings_of_user):
             before = matplotlib.rcParams.copy()

@@ -258,7 +258,7 @@ def test_audits_of_ones_own_are_drawn_without_measured_runs(tmp_path, capsys):
     )
     out, err = capsys.readouterr()
     assert {path.rpartition("/")[2] for path in out.split()} == {
-        *(f"{name}.{end}" for name in ("audit_overview", "layers", "accuracy_frozen") for end in ("pdf", "png")),
+        *(f"{name}.{end}" for name in ("audit_overview", "layers", "accuracy_frozen") for end in ("pdf", "png", "svg")),
         *(f"audits.{end}" for end in ("csv", "md", "tex", "html")),
     } and not err  # fmt: skip
     latex = (tmp_path / "all/audits.tex").read_text()

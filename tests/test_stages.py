@@ -255,7 +255,7 @@ EDITS = {  # the same, and the jobs whose results become stale
     "a default limit": ("protocol/limits.py", "float = 50.0", "float = 40.0", None),
     "a figure": ("results/figures/cosines.py", "", ADDED, {"figure layers"}),
     "claims": ("methods/claims.yaml", "29.59", "11.11", {"table", "claims", "build_report"}),
-    "the page": ("results/page/charts.py", "", ADDED, {"build_report"}),
+    "the page": ("results/page/runs.py", "", ADDED, {"build_report"}),
 }
 STALE = {
     "how a doubt is known": AUDITS | SHOWN | {"audit_model", "tidy_setting", "tidy"},
