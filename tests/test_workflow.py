@@ -198,18 +198,7 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert page.count("<tr role=") == 1 + len(runs[["setting", "run"]].drop_duplicates()) + 1
     assert page.count("data:image/svg") == sum(path.endswith(".svg") for path in ARTEFACTS)
     assert "FA explodes" in page and planned(folder, target) == {}
-<<<<<<< HEAD
-    own, output = (
-        str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html")
-    )
-    assert main(["report", "--html", own, "--output", output]) == 0
-    assert '"epoch":{"epoch":[1,2],' in Path(output).read_text(
-        encoding="utf-8"
-    )  # the trajectory lies beside it
-    for part in ("src/fa_audit/results/page/page.css", "report/captions/comparison.rst"):
-=======
-    for part in ("src/fa_audit/results/page/page.css",):
->>>>>>> 30275487 (Tests, rules and documents follow the page: SVG beside PDF and PNG, audits in place of tables)
+    for part in ("src/fa_audit/results/page/page.css", "src/fa_audit/results/page/page.html"):
         (folder / part).write_text((folder / part).read_text() + " ")
         assert "build_report" in planned(folder, target)
         assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0

@@ -114,12 +114,8 @@ _RC = {
     "lines.markersize": 4,
     "pdf.fonttype": 42,
     "svg.hashsalt": "fa-audit",  # of the ids in a file, which are random without it
-<<<<<<< HEAD
     # Texts are a little wider or narrower at other resolutions: laid out as they are saved.
     "figure.dpi": 300,
-=======
-    "figure.dpi": 300,  # texts are a little wider or narrower at other resolutions: laid out as they are saved
->>>>>>> 98e37258 (One static page: a table of verdicts, the report of every run behind its name, figures as SVG)
     "savefig.dpi": 300,
 }
 # Without dates and versions, so that the same figure is the same file.
@@ -128,19 +124,11 @@ _METADATA: dict[str, dict[str, str | None]] = {
     ".png": {"Software": None},
     ".svg": {"Creator": None, "Date": None},
 }
-<<<<<<< HEAD
 # The fields that say what a figure is made of.
 _ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
 
 
 # --- figures and files
-=======
-ORIGIN = {
-    ".pdf": "Keywords",
-    ".png": "Comment",
-    ".svg": "Description",
-}  # the fields that say where a figure comes from
->>>>>>> 98e37258 (One static page: a table of verdicts, the report of every run behind its name, figures as SVG)
 
 
 def context() -> AbstractContextManager[None]:
@@ -489,7 +477,6 @@ def mark_off_scale(
             ax.plot(edges, places, transform=ax.get_yaxis_transform(), **options | look)
 
 
-<<<<<<< HEAD
 def points(
     ax: Axes,
     x: np.ndarray,
@@ -505,34 +492,6 @@ def points(
     Args:
         axis: on which the values stand.
         hollow: which markers are not filled; none by default.
-=======
-def off_scale_handles(figure: Figure) -> list[Line2D]:
-    """Return legend entries for the arrows that `mark_off_scale` has drawn in a figure."""
-    drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
-    return [
-        Line2D([], [], color=GREY, linestyle="none", marker=marker, label=label)
-        for label, (marker, _) in OFF_SCALE.items()
-        if label in drawn
-    ]
-
-
-def freeze_layout(figure: Figure) -> Figure:
-    """Compute the layout once and keep it, so that every rendering has the same places for
-    everything.
-    """
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
-
-
-def save(figure: Figure, path: str | Path, origin: str) -> None:
-    """Write a figure as PDF, PNG or SVG, whole or not at all; the same figure and origin give the same
-    bytes.
-
-    Args:
-        path: a name that ends in .pdf, .png or .svg.
-        origin: what it was made from, for the file's metadata.
->>>>>>> 98e37258 (One static page: a table of verdicts, the report of every run behind its name, figures as SVG)
     """
     values, along = (x, y) if axis == "x" else (y, x)
     shown = on_scale(ax, values, axis)
