@@ -225,10 +225,10 @@ def test_warnings_and_remarks_are_printed_once_with_the_seeds_that_have_them(aud
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda audit: audit.pop("layers"), "missing layers"),
+        (lambda audit: audit.pop("layers"), "layers: "),
         (
             lambda audit: put(audit, {"layers.1.hidden_norm": "much"}),
-            r"layers\.1\.hidden_norm: found 'much'; expected",
+            r"layers\.1\.hidden_norm: .*'much'",
         ),
         (lambda audit: put(audit, {"spec.epochs": 9}), r"it differs in spec\.epochs \(9, not 1\)"),
         (
