@@ -39,9 +39,8 @@ test-all: bootstrap ## run the fast and the slow tests, the whole matrix of conf
 test-extras: bootstrap ## install every extra by itself and run what is documented of it: gigabytes, many minutes
 	$(IN_VENV) .venv/bin/python -m pytest -m extras tests/test_installed.py
 
-test-faults: bootstrap ## kill, starve and damage the work (BREAK=resume-optimiser: with a mistake that must be found)
-	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal \
-		$(if $(BREAK),--break $(BREAK))
+test-faults: bootstrap ## kill, starve and damage the work
+	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal
 
 test-mutations: bootstrap ## break the product in over a hundred places, each of which the tests must notice
 	$(IN_VENV) .venv/bin/python tests/mutations.py --jobs 2

@@ -28,10 +28,6 @@ def test_other_profiles_repeat_what_default_says_of_staleness_and_failures(name,
     assert {key: profile(name).get(key) for key in here} == here
 
 
-def test_scripts_in_conda_environments_find_the_library_by_the_path_that_the_snakefile_sets():
-    assert profile("default")["conda-not-block-search-path-envvars"] is True
-
-
 def test_what_the_slurm_profile_offers_in_comments_is_yaml_and_about_its_rules():
     blocks = re.findall(r"^# [\w-]+:\n(?:#   .+\n)+", SLURM.read_text(), flags=re.MULTILINE)
     offered = [yaml.safe_load(re.sub("^# ", "", block, flags=re.MULTILINE)) for block in blocks]

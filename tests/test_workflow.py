@@ -263,23 +263,6 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
 
 
 @slow
-def test_trainings_end_with_a_killed_snakemake_and_the_next_one_resumes_them(tmp_path):
-    folder = copy_sources(tmp_path / "project")
-    write_config(folder, {"settings": {"tiny": TINY | {"epochs": 2000}}})
-    process = started(folder)
-    log = folder / "results/logs/train_network/tiny/dfa/seed1.log"
-    wait_for(log, "epoch 5/2000", process)
-    process.kill()
-    process.wait(timeout=60)
-    with exclusive(folder / "results/resume/tiny/dfa/seed1.lock"):  # waits for the training's end
-        assert not (folder / TARGET).exists() and "epoch 2000/2000" not in log.read_text()
-    process = started(folder)
-    wait_for(log, "resuming after epoch", process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=60)
-
-
-@slow
 def test_results_that_were_touched_after_an_edit_are_not_called_done(tmp_path):
     folder = copy_sources(tmp_path / "project")
     write_config(folder, {"settings": {"tiny": TINY | {"epochs": 1}}})
@@ -429,12 +412,3 @@ def test_every_rule_says_what_it_does_and_what_it_needs(block):
     if "    localrule: True" not in block:  # it may be sent to a cluster
         for part in ("benchmark:", "threads: THREADS", "gpu=gpus", "mem_mb=", "runtime="):
             assert part in block, part
-
-
-def test_a_copy_of_the_project_does_not_run_with_another_one_s_library(tmp_path):
-    done = snakemake(
-        copy_sources(tmp_path / "project"), "-n", config=None, PYTHONPATH=str(ROOT / "src")
-    )
-    assert f"found the library in {ROOT}/src; expected that of this workflow" in done.stdout, (
-        done.stdout
-    )

@@ -39,20 +39,6 @@ def replaced(name, old, new):
     return edit
 
 
-def reworded(folder):
-    """Comments, advice and messages are edited in files of every stage."""
-    for name in (
-        "core/gpu",
-        "experiments/grid",
-        "training/sidecar",
-        "training/loop",
-        "audit/guards",
-    ):
-        appended(f"src/fa_audit/{name}.py", "# edited\n")(folder)
-    appended("workflow_scripts/train.py", "# edited\n")(folder)
-    replaced("src/fa_audit/protocol/check_texts.py", "Quote no cosine with it", "Edited")(folder)
-
-
 def deleted(name):
     return lambda folder: (folder / name).unlink()
 
@@ -126,7 +112,6 @@ PLANS = {
     "nothing": Plan(untouched, {}),
     "a checkout": Plan(checked_out, {}),
     "a folder of data that is missing and not needed": Plan(without_what_is_not_needed, {}),
-    "the same data elsewhere": Plan(configured("data_root", value="elsewhere"), {}),
     "no records and newer sources": Plan(without_records, {}),
     "a deleted figure": Plan(
         deleted("results/figures/trajectories.pdf"), {"draw_figure": ["figure=trajectories"]}
@@ -135,26 +120,6 @@ PLANS = {
         appended("src/fa_audit/methods/ep.py"),
         {"train_network": runs("student_mlp", "ep", "ep+frozen")},
         {"collect_baseline", "audit_network", *AFTER_AUDITS},
-    ),
-    "the protocol": Plan(
-        appended("src/fa_audit/protocol/verdicts.py"),
-        {"audit_network": 10},
-        {"audit_model", "report_model", *AFTER_AUDITS},
-    ),
-    "words": Plan(reworded, {}, {"report_model", *DRAWN}),
-    "the optimiser": Plan(
-        appended("src/fa_audit/training/optimiser.py"),
-        {"train_network": 15, "audit_network": 10},
-        {"share_run", "collect_baseline", *AFTER_AUDITS},
-    ),
-    "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 2}),
-    "the object of a registry's entry": Plan(
-        replaced(
-            "src/fa_audit/results/figures/__init__.py",
-            "squares:verdict_matrix",
-            "squares:decision_utility",
-        ),
-        {"draw_figure": ["figure=verdict_matrix"]},
     ),
     "a deleted trajectory": Plan(
         deleted("results/trajectories/student_mlp/ep/seed1.csv"),
@@ -174,9 +139,6 @@ PLANS = {
         {"tidy_setting": ["setting=student_mlp"]},
         {"tidy", *DRAWN},
     ),
-    "the style": Plan(
-        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 4}, {"draw_scorecard"}
-    ),
     "a label": Plan(
         configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table"}
     ),
@@ -187,11 +149,6 @@ PLANS = {
             "audit_network": runs("student_mlp", *STUDENTS, seed=2),
         },
         {"collect_baseline", *AFTER_AUDITS},
-    ),
-    "the code of a data set": Plan(
-        appended("src/fa_audit/data/synthetic_teacher.py"),
-        {"train_network": runs("student_mlp", *TRAINED)},
-        {"prepare_data", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a threshold": Plan(
         configured("thresholds", "growth", value=7.0),
@@ -220,12 +177,6 @@ PLANS = {
         appended("reference/published.yaml", "# edited\n"),
         {"build_scorecard": [""]},
         {"draw_scorecard"},
-    ),
-    "other blocks of one model": Plan(
-        configured("models", "resnet18", "blocks", value="layer1.*"),
-        {"audit_model": ["model=resnet18"], "report_model": ["model=resnet18"]},
-        {"models"},
-        ("models",),
     ),
     "one figure in a fresh folder": Plan(
         without_results,

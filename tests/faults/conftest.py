@@ -1,23 +1,14 @@
-"""Fixtures of the fault tests, which run the code of a copy of the project: whole, or broken by
-``--break``.
-"""
+"""Fixtures of the fault tests, which run the code of a copy of the project."""
 
 import os
 
 import pytest
 from forks import Server
 from harness import Disturbed
-from mutations import MUTATIONS
 from projects import copy_sources
 
 PRELOADED = ("training.run_files", "audit.run_audit", "methods.dfa", "networks.resmlp")
 IN_MEMORY = "/dev/shm"  # these tests flush thousands of files
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--break", choices=MUTATIONS, help="a mutation of the product: the suite must fail"
-    )
 
 
 def pytest_configure():
@@ -26,12 +17,9 @@ def pytest_configure():
 
 
 @pytest.fixture(scope="session")
-def sources(request, tmp_path_factory):
+def sources(tmp_path_factory):
     """A copy of the project whose code every test of this suite runs."""
-    folder = copy_sources(tmp_path_factory.mktemp("sources") / "project")
-    if name := request.config.getoption("break", None):
-        MUTATIONS[name].apply(folder)
-    return folder
+    return copy_sources(tmp_path_factory.mktemp("sources") / "project")
 
 
 @pytest.fixture(scope="session")

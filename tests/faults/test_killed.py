@@ -30,14 +30,6 @@ def test_killed_before_a_change_of_the_file_system(disturbed, tmp_path, step):
     disturbed.rerun_to_the_same_bits(tmp_path, epochs=3)
 
 
-@pytest.mark.parametrize("size", [1, 700, 5000, 13000])
-def test_killed_with_some_bytes_of_a_file_written(disturbed, tmp_path, size):
-    status, said = disturbed.train(tmp_path, die_when_larger=size)
-    assert status == -signal.SIGXFSZ, said
-    assert [path for path in tmp_path.glob("*.part*") if path.stat().st_size == size]
-    disturbed.rerun_to_the_same_bits(tmp_path)
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_second_training_of_the_same_run_waits_and_takes_over(disturbed, tmp_path, killed):
     first = disturbed.start(tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from damage import altered
-from disks import fill, read_only, small_disk
+from disks import read_only
 from harness import at_random, lasting
 from projects import TINY, command, own_library, snakemake, write_config
 
@@ -159,19 +159,6 @@ def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished):
         done = snakemake(complete, target, "--cores", "2")
         assert done.returncode == 0 and "rule train_network:" not in done.stdout, done.stdout
     assert results(complete) == results(finished[0])
-
-
-@pytest.mark.parametrize("free", [0, 40_000])
-def test_a_workflow_on_a_full_disk(project, finished, tmp_path, free):
-    (tmp_path / "disk").mkdir()
-    with small_disk(tmp_path / "disk", 32_000_000) as disk:
-        folder = Path(shutil.copytree(project, disk / "project"))
-        ballast = fill(disk, free)
-        done = snakemake(folder, TARGET, "--cores", "2")
-        assert done.returncode == 1
-        assert "not written (No space left on device" in done.stdout, done.stdout
-        ballast.unlink()
-        rerun_to_the_same_bits(folder, finished)
 
 
 @pytest.mark.parametrize("name", ["results/logs", "."])
