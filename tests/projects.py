@@ -47,6 +47,7 @@ def copy_sources(folder):
             copy_function=shutil.copyfile,
             ignore=ignore,
             dirs_exist_ok=True,
+            symlinks=True,  # of src/fa_audit/provided
         )
     return folder
 

@@ -1,4 +1,4 @@
-"""A failed job is never taken for done, although Snakemake records it so (docs/faults.md)."""
+"""A failed job is never taken for done, although Snakemake records it so (docs/workflow.md)."""
 
 import os
 import shutil

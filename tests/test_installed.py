@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from projects import PARTS, ROOT
 
-MORE = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md", "docs",
+MORE = ("pyproject.toml", "README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md", "docs",
         "mkdocs.yml", "tools", "tests", "examples", "Makefile", "constraints.txt", "CITATION.cff")  # fmt: skip
 SMALL = "--width 8 --depth 2 --epochs 1"
 OPTIONS = " --cores 2 --resources gpu=0 --configfile configs/test.yaml"

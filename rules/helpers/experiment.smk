@@ -84,7 +84,7 @@ readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# Snakemake records a failed job as done, and its outputs are gone (docs/faults.md). A job's parameter `origin` is a
+# Snakemake records a failed job as done, and its outputs are gone (docs/workflow.md). A job's parameter `origin` is a
 # digest of what its inputs are made from: after a failure it has changed, so the job asks for the input that is missing.
 ORIGINS = Origins(GRID, THRESHOLDS)
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-PLACES = (
-    Path(),
-    PACKAGE.parents[1],
-    PACKAGE / "provided",
-)  # the working folder, the checkout, an installed package
+PLACES = (Path(), PACKAGE / "provided")  # the working folder; links to the checkout, or their files
 
 
 def provided(name: str | Path) -> Path:
