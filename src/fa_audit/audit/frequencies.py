@@ -17,9 +17,8 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    logits, labels = (
-        torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels")
-    )
+    logits = torch.cat([each.logits for each in passes])
+    labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
     first = sum(len(each.labels) for each in passes[:half])
     bias = refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)

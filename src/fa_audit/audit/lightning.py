@@ -27,9 +27,8 @@ class LightningMonitor(Callback):
         self._resumed: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.monitor = Monitor(
-            **dict[str, Any](model=pl_module, epoch=trainer.current_epoch) | self.options
-        )
+        given: dict[str, Any] = {"model": pl_module, "epoch": trainer.current_epoch}
+        self.monitor = Monitor(**given | self.options)
         if self._resumed:
             self.monitor.load_state_dict(self._resumed)
         self._resumed = {}

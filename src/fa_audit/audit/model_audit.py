@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -45,22 +46,17 @@ def audit_model(
         AuditError: the model cannot be built, its description, weights or inputs do not fit it, or
             torch has no deterministic kernel of an operation of it on this device.
     """
+    weights, accuracy = f"random weights of seed {entry['seed']}", entry["accuracy"]
+    if entry["weights"]:
+        weights = f"weights from {entry['weights']}"
+    source = "computed on the whole test set" if accuracy is None else "given by the configuration"
+    shaped = partial(_shaped, shape=entry["image_shape"], device=device)
     try:
-        model, shape = build_model(entry).to(device), entry["image_shape"]
-        weights = (
-            f"weights from {entry['weights']}"
-            if entry["weights"]
-            else f"random weights of seed {entry['seed']}"
-        )
-        source = (
-            "computed on the whole test set"
-            if entry["accuracy"] is None
-            else "given by the configuration"
-        )
+        model = build_model(entry).to(device)
         report = diagnose(
             model,
-            _shaped(evaluation_batches(dataset, BATCH_SIZE, limit=1), shape, device),
-            entry["accuracy"],
+            shaped(evaluation_batches(dataset, BATCH_SIZE, limit=1)),
+            accuracy,
             entry["frozen_accuracy"],
             method_name=name,
             notes=f"{entry['model']} with {weights} on {entry['dataset']}; accuracy {source}.",
@@ -68,19 +64,16 @@ def audit_model(
             bp_frozen_acc=entry["bp_frozen_accuracy"],
             frozen_baseline_name="frozen baseline",
             test_samples=len(dataset.test_labels),
-            stability_batches=_shaped(
-                stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device
-            ),
+            stability_batches=shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"])),
             description=Description(entry["blocks"], entry["reads"]),
         )
-        if (accuracy := entry["accuracy"]) is None:  # last: a wrong description fails before
-            accuracy = accuracy_of(
-                model, _shaped(evaluation_batches(dataset, BATCH_SIZE), shape, device)
-            )
+        if accuracy is None:  # last: a wrong description fails before
+            accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
         return replace(report, headline_acc=accuracy)
     except AuditError as error:
-        no_kernel = "deterministic" in str(error)  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
-        hint = " A CPU may have one: --set-resources audit_model:gpu=0" * no_kernel
+        hint = ""
+        if "deterministic" in str(error):  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
+            hint = " A CPU may have a kernel: --set-resources audit_model:gpu=0"
         raise AuditError(f"models.{name}: {error}{hint}") from error
 
 
@@ -120,29 +113,30 @@ def load_weights(model: nn.Module, path: str) -> None:
             f"{path}: no safetensors file ({error}); write one with safetensors.torch.save_file."
         ) from error
     own = model.state_dict()
-    reshaped = [key for key in own if key in found and own[key].shape != found[key].shape]
+    reshaped = []
+    for key in own.keys() & found.keys():
+        if own[key].shape != found[key].shape:
+            reshaped.append(f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}")
     wrong = {
-        "missing": sorted(own.keys() - found.keys()),
-        "not the model's": sorted(found.keys() - own.keys()),
-        "of another shape": [
-            f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped
-        ],
+        "missing": own.keys() - found.keys(),
+        "not the model's": found.keys() - own.keys(),
+        "of another shape": reshaped,
     }
-    if problems := [f"{kind}: {listed(names, SHOWN)}" for kind, names in wrong.items() if names]:
-        raise AuditError(
-            f"{path}: {'; '.join(problems)}. Expected the state dict of {type(model).__name__} as the entry makes it."
-        )
+    problems = [f"{kind}: {listed(sorted(names), SHOWN)}" for kind, names in wrong.items() if names]
+    if problems:
+        expected = f"the state dict of {type(model).__name__} as the entry makes it"
+        raise AuditError(f"{path}: {'; '.join(problems)}. Expected {expected}.")
     model.load_state_dict(found)
 
 
 def _shaped(
-    batches: Iterable[tuple[Tensor, Tensor]], image_shape: Iterable[int] | None, device: str
+    batches: Iterable[tuple[Tensor, Tensor]], *, shape: Iterable[int] | None, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches on the model's device, their images in the shape ``(C, H, W)`` or, for None, as
     they are.
     """
     for images, labels in batches:
-        yield fitted(images, tuple(image_shape or images.shape[1:])).to(device), labels.to(device)
+        yield fitted(images, tuple(shape or images.shape[1:])).to(device), labels.to(device)
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:

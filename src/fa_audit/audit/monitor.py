@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,10 +27,14 @@ from fa_audit.protocol.intervals import FEWEST
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
-FOLLOWED = {
-    CHECKS[name].flag: name for name in ("scale", "reference", "stability")
-}  # the others need accuracies
+# The other checks need accuracies.
+FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}
 OF_STATES = ("hidden_norm", "grad_norm", "growth")
+OF_ROWS = (
+    "epoch",
+    "layer",
+    *OF_STATES,
+)  # what differs between the rows of an epoch, or is no metric
 HEALTHY = "docs/monitor.md has what healthy networks show."
 STATE = frozenset({"history", "epoch", "stopped", "warned"})  # the keys of `Monitor.state_dict`
 Log = Callable[[dict[str, float], int], Any]  # of `Monitor.metrics` and the epoch
@@ -86,38 +91,36 @@ class Monitor:
             AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are
                 fewer than 8 batches; `epoch` is not an integer >= 0, or `log` not a function.
         """
-        self.stop_on = (
-            tuple(stop_on)
-            if isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
-            else (stop_on,)
-        )
-        if strange := [name for name in self.stop_on if name not in FOLLOWED]:
-            raise unknown("check", strange[0], FOLLOWED, where="stop_on")
+        several = isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
+        self.stop_on: tuple[Any, ...] = tuple(stop_on) if several else (stop_on,)
+        for name in self.stop_on:
+            if name not in FOLLOWED:
+                raise unknown("check", name, FOLLOWED, where="stop_on")
         if not is_count(epoch) or epoch < 0:
             raise AuditError(f"epoch: found {shortened(epoch)}; expected an integer >= 0.")
         if log is not None and not callable(log):
-            raise AuditError(
-                f"log: found {shortened(log)}; expected a function of a mapping and an epoch."
-            )
+            expected = "expected a function of a mapping and an epoch"
+            raise AuditError(f"log: found {shortened(log)}; {expected}.")
         check_model(model, description)
         with as_found(model):  # a DataLoader draws from the global stream
-            batches = [
-                _copied(batch)
-                for batch in islice(listed_batches("eval_batches", eval_batches), BATCHES)
-            ]
-        self._given: dict[str, Any] = {
-            "model": model,
-            "eval_batches": batches,
-            "headline_acc": None,
-        }
-        self._given |= {"description": description, "loss_fn": loss_fn, "thresholds": thresholds}
+            first = islice(listed_batches("eval_batches", eval_batches), BATCHES)
+            batches = [_copied(batch) for batch in first]
+        self._diagnose = partial(
+            diagnose,
+            model,
+            batches,
+            None,
+            description=description,
+            loss_fn=loss_fn,
+            thresholds=thresholds,
+        )
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped, self._warned, self._log = int(epoch), False, set[str](), log
         self._look()
-        if "c" in self.stop_on and (found := self.report.evidence.batches) < FEWEST:
-            raise AuditError(
-                f"stop_on: found 'c' with {found} batches; expected {FEWEST} or more of similar size."
-            )
+        found = self.report.evidence.batches
+        if "c" in self.stop_on and found < FEWEST:
+            expected = f"expected {FEWEST} or more of similar size"
+            raise AuditError(f"stop_on: found 'c' with {found} batches; {expected}.")
         for warning in self.report.warnings:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 
@@ -156,14 +159,13 @@ class Monitor:
             AuditError: it is not a state of a monitor, or of a model with other states.
         """
         if not isinstance(state, Mapping) or state.keys() != STATE or not is_count(state["epoch"]):
-            raise AuditError(
-                f"state: found {shortened(state)}; expected what Monitor.state_dict() returns."
-            )
+            expected = "expected what Monitor.state_dict() returns"
+            raise AuditError(f"state: found {shortened(state)}; {expected}.")
         found = {row["layer"] for row in state["history"]}
-        if found != (own := {layer.layer for layer in self.report.evidence.layers}):
-            raise AuditError(
-                f"state: found a history of {len(found)} states; expected {len(own)}, as this model has."
-            )
+        own = {layer.layer for layer in self.report.evidence.layers}
+        if found != own:
+            expected = f"expected {len(own)}, as this model has"
+            raise AuditError(f"state: found a history of {len(found)} states; {expected}.")
         kept = copy.deepcopy(dict(state))
         self.history, self.epoch, self.stopped = kept["history"], kept["epoch"], kept["stopped"]
         self._warned = set(kept["warned"])
@@ -176,19 +178,15 @@ class Monitor:
         Outcomes of checks are 0 or 1; what was not measured is left out.
         """
         rows = [row for row in self.history if row["epoch"] == self.epoch]
-        values = {f"{name}_{row['layer']}": row[name] for name in OF_STATES for row in rows}
-        values |= {
-            name: value
-            for name, value in rows[0].items()
-            if name not in ("epoch", "layer", *OF_STATES)
-        }
-        return {
-            f"fa_audit/{name}": float(value) for name, value in values.items() if value is not None
-        }
+        found = {name: value for name, value in rows[0].items() if name not in OF_ROWS}
+        for row in rows:
+            found |= {f"{name}_{row['layer']}": row[name] for name in OF_STATES}
+        known = {name: value for name, value in found.items() if value is not None}
+        return {f"fa_audit/{name}": float(value) for name, value in known.items()}
 
     def _look(self) -> dict[str, Any]:
         """Audit the model, append its rows, and return the last one."""
-        self.report: DiagnosticReport = diagnose(**self._given)
+        self.report: DiagnosticReport = self._diagnose()
         evidence = self.report.evidence
         of_epoch = {
             "loss": evidence.loss,
@@ -209,10 +207,8 @@ class Monitor:
             kind, found = CHECKS[name], self.report.checks[name]
             if found.fires:
                 where = f"{found.value:.3g}, {kind.side} its limit of {found.threshold:.3g}"
-                yield (
-                    name,
-                    f"{kind.label} fires: {kind.quantity} is {where}. {kind.remedy(found.note)}",
-                )
+                sentence = f"{kind.label} fires: {kind.quantity} is {where}."
+                yield name, f"{sentence} {kind.remedy(found.note)}"
         if self.stopped:
             yield "end", f"training ends here (stop_on={self.stop_on})."
 

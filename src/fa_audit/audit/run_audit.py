@@ -66,11 +66,10 @@ def audit(
         stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
     measured = measure_credits(learner, *batches[0]).without(report.evidence.missing)
-    limits = (
-        report.checks.scale.threshold,
-        report.checks.reference.threshold,
-    )  # the latter of this batch size
-    flags = first_flags(trajectory, *limits) if trajectory else {}
+    checks, flags = report.checks, {}
+    if trajectory:  # the limit of the reference check is that of this batch size
+        flags = first_flags(trajectory, checks.scale.threshold, checks.reference.threshold)
+    end = stopped_after or learner.spec.last_epoch
     return replace(
         report,
         evidence=with_more_samples(report.evidence, learner.network, dataset),
@@ -79,9 +78,7 @@ def audit(
         feature_drift=measured.drift,
         first_flags=flags,
         about={},  # its file records more, and the same run gives the same bytes
-        batch_norm_twice=batch_norm_twice(
-            learner, dataset, stopped_after or learner.spec.last_epoch
-        ),
+        batch_norm_twice=batch_norm_twice(learner, dataset, end),
     )
 
 

@@ -70,9 +70,8 @@ def read_run(
     compared = _compared(baselines, expected, own_baseline)
     history = read_trajectory(trajectory) if trajectory else ()
     if history:
-        check_history(
-            history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory)
-        )
+        end = facts.get("stopped_after")
+        check_history(history, expected, facts.get("accuracy"), end, str(trajectory))
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
     _check_dataset(learner, dataset)
     if sidecar:
@@ -92,11 +91,11 @@ def _facts(
     """
     if not sidecar:
         return {}
-    facts = read_sidecar(sidecar)
+    facts, files = read_sidecar(sidecar), {"checkpoint": checkpoint}
+    if trajectory:
+        files["trajectory"] = trajectory
     check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
-    check_run(
-        facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {})
-    )
+    check_run(facts, sidecar, **files)
     return facts
 
 
@@ -104,19 +103,17 @@ def _compared(
     baselines: Mapping[str, str | Path], expected: RunSpec, hint: str
 ) -> dict[str, dict[str, Any]]:
     """Read baselines and check that they are those of a run, and agree with their trajectories."""
-    names = baseline_names(expected)
-    compared = {role: read_baseline(path) for role, path in baselines.items()}
+    names, compared = baseline_names(expected), {}
     for role, path in baselines.items():
-        baseline, beside = compared[role], Path(path).with_suffix(".csv")
-        check_baseline(baseline, names[role], expected, path, hint)
-        kept = Path(
-            *beside.parts[:-4], "trajectories", *beside.parts[-3:]
-        )  # where the workflow keeps it
+        facts, beside = read_baseline(path), Path(path).with_suffix(".csv")
+        check_baseline(facts, names[role], expected, path, hint)
+        # The workflow keeps histories in a folder of their own.
+        kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])
+        spec, end = RunSpec.from_dict(facts["spec"]), facts.get("stopped_after")
         for history in filter(Path.exists, (beside, kept)):
-            spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
-            check_history(
-                read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history)
-            )
+            rows = read_trajectory(history)
+            check_history(rows, spec, facts["accuracy"], end, str(history))
+        compared[role] = facts
     return compared
 
 
@@ -148,16 +145,15 @@ def _check_accuracies(
     """
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
-        told, found, samples = facts.get(name), None, 1
+        told, found, tolerance = facts.get(name), None, ROUNDING
         if images:
             with naming_own_code(learner.spec):
-                found, samples = (
-                    accuracy_of(learner.network, evaluation_batches(images)),
-                    len(images.test_labels),
-                )
-        if found != told and (
-            found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)
-        ):
+                found = accuracy_of(learner.network, evaluation_batches(images))
+            tolerance = max(ROUNDING, 2 / len(images.test_labels))
+        same = found == told
+        if found is not None and told is not None:
+            same = abs(found - told) <= tolerance
+        if not same:
             raise AuditError(
                 f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
                 " them was altered: delete both and run the training again, or give the data that it was trained on."

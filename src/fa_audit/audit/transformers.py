@@ -33,8 +33,7 @@ class TrainerMonitor(TrainerCallback):
         self, args: Any, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
         control.should_training_stop |= self.monitor.step()
-        waiting = (
-            control.should_log
-        )  # the trainer's own numbers of this epoch, which logging others clears
+        # The trainer's own numbers of this epoch wait; logging others would clear them.
+        waiting = control.should_log
         self.trainer.log(self.monitor.metrics)
         control.should_log = waiting
