@@ -7,21 +7,8 @@ import sys
 import types
 
 import torch
+from test_own_networks import Feedback
 from torch import nn
-
-
-class _Fed(torch.autograd.Function):
-    """A linear map whose backward pass uses another matrix."""
-
-    @staticmethod
-    def forward(ctx, x, weight, feedback, bias):
-        ctx.save_for_backward(x, feedback)
-        return x @ weight.T + bias
-
-    @staticmethod
-    def backward(ctx, g):
-        x, feedback = ctx.saved_tensors
-        return g @ feedback, g.T @ x, None, g.sum(0)
 
 
 class Linear(nn.Linear):
@@ -30,7 +17,7 @@ class Linear(nn.Linear):
         self.weight_backward = nn.Parameter(torch.randn(outputs, inputs), requires_grad=False)
 
     def forward(self, x):
-        return _Fed.apply(x, self.weight, self.weight_backward, self.bias)
+        return Feedback.apply(x, self.weight, self.bias, self.weight_backward)
 
 
 class _Sent(torch.autograd.Function):

@@ -7,12 +7,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import snapshot
 from torch import nn
 from torchvision import models as zoo
 
-from fa_audit import diagnose
-from fa_audit.core.errors import AuditError
 from fa_audit.networks.description import describe
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import reference, untouched
@@ -264,77 +261,3 @@ def test_states_and_gradients_are_those_of_the_hand_written_pass(case):
     )  # no states kept
     assert torch.equal(x, images)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("factor", [1.0, 1e9])
-def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
-    """Beside what the inner blocks return their input vanishes in float32; beside what the last
-    returns it does not.
-    """
-    model, (x, labels) = built(lambda: OuterSkip(False)), samples()
-    for part in model.parts[:2]:
-        part[2].weight.data.mul_(factor)
-    found = diagnose(
-        model, [(x, labels)], None, description=Description("parts.*", "all features")
-    ).residual_norms
-    states, _ = outer_skip_by_hand(model, x)
-    assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
-
-
-class Fragile(nn.Module):
-    """Fails behind its first block while `broken`."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.norm, self.two = nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES)
-        self.broken = False
-
-    def forward(self, x):
-        h = self.norm(self.one(x.mean((2, 3))))
-        if self.broken:
-            raise KeyError("out of order\nsecond line")
-        return self.two(h)
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_nothing_stays_attached_even_after_a_failure(broken):
-    model, (x, labels) = built(Fragile), samples()
-    model(x).sum().backward()
-    model.one.requires_grad_(False)
-    model.norm.eval()
-    kept = model.two.register_forward_hook(lambda *_: None)
-    model.broken = broken
-    before, images = snapshot(model), x.clone()
-    try:
-        diagnose(
-            model,
-            [(x, labels)],
-            None,
-            description=Description(("input:one", "one", "norm"), "all features"),
-        )
-        assert not broken
-    except AuditError as error:
-        assert (
-            broken
-            and "fails on inputs (5, 3, 32, 32) of torch.float32: KeyError 'out of order"
-            in str(error)
-        )
-        assert "image_shape" in str(error)
-    assert snapshot(model) == before and torch.equal(x, images)
-    kept.remove()
-
-
-def test_parameters_that_need_no_gradients_are_audited_from_a_description():
-    model, (x, labels) = built(resnet18), samples(12)
-    described = Description("layer*.*", "spatial mean")
-    expected = truth(resnet18_by_hand, model, x[:6], labels[:6], "spatial mean")
-    model.requires_grad_(False)
-    with torch.no_grad():
-        report = diagnose(model, zip(x.split(6), labels.split(6)), 0.5, description=described)
-    assert report.bp_grad_norms == pytest.approx(
-        [g.norm(dim=1).median().item() for g in expected[1]], rel=1e-3
-    )
-    assert report.residual_norms == pytest.approx(
-        [h.norm(dim=1).median().item() for h in expected[0]], rel=1e-4
-    )
-    assert all(layer.float32_error.value < 1e-3 for layer in report.evidence.layers)

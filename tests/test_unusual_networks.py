@@ -61,29 +61,6 @@ class Skips(Chain):
         return self.passes(x)[1]
 
 
-class Detached(Skips):
-    """The same network with its skips behind a detach."""
-
-    def forward(self, x):
-        h = self.embed(x)
-        for block in self.layers:
-            h = h.detach() + block(h)
-        return self.head(h)
-
-
-def test_skips_behind_a_detach_and_a_head_of_zeros_change_no_state():
-    model, x = Detached((1, 1, 1)), made("square")[1][0][0].float()
-    report = diagnose(model, [(x, torch.arange(32) % 5)], None, description=ALL)
-    with torch.no_grad():
-        states, _ = model.passes(x)
-    assert report.residual_norms == pytest.approx(
-        [s.norm(dim=1).median().item() for s in states], rel=1e-5
-    )
-    nn.init.zeros_(model.head.weight)
-    again = diagnose(model, [(x, torch.arange(32) % 5)], None, description=ALL)
-    assert again.residual_norms == pytest.approx(report.residual_norms)
-
-
 UNEVEN = {
     "the first block has none": ((0, 1, 1), (20, 12, 12, 12)),
     "the last block has none": ((1, 1, 0), (12, 12, 12, 12)),
@@ -162,20 +139,6 @@ class Sequences(Chain):
         return self.passes(x)[1]
 
 
-def test_tokens_are_averaged_as_their_head_does():
-    model, x, y = Sequences().double(), torch.randn(32, 9, 2, dtype=F64), torch.arange(32) % 5
-    assert propose(model, x)[0].description.reads == "spatial mean"
-    report = diagnose(model, [(x, y)], None, description=Description(BLOCKS, "spatial mean"))
-    states, logits = model.passes(x)
-    found = torch.autograd.grad(F.cross_entropy(logits, y), states)
-    assert report.residual_norms == pytest.approx(
-        [h.mean(1).norm(dim=1).median().item() for h in states]
-    )
-    assert report.bp_grad_norms == pytest.approx(
-        [g.sum(1).norm(dim=1).median().item() for g in found]
-    )
-
-
 def test_a_network_whose_samples_depend_on_one_another_is_run_on_whole_batches():
     torch.manual_seed(5)
     norm = nn.BatchNorm2d(4, track_running_stats=False)
@@ -232,20 +195,6 @@ def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer
         model, batches, None, description=ALL, loss_fn=loss_fn, credits=model.credits(loss_fn)
     )
     assert report.evidence.untrue == (0, 1, 2) and report.credit[0]["cosine"].value is None
-
-
-def test_a_loss_with_weights_in_float32_has_a_correlation():
-    torch.manual_seed(7)
-    model, batches, description = made("square", "floats")
-    batches = [(x.float(), (y > 0).float()) for x, y in batches]
-    loss_fn = nn.BCEWithLogitsLoss(pos_weight=torch.full((5,), 2.0))
-    given = {
-        "description": description,
-        "loss_fn": loss_fn,
-        "credits": model.float().credits(loss_fn),
-    }
-    report = diagnose(model, batches, None, **given)
-    assert report.warnings == () and all(block["rho"].value > 0.99 for block in report.credit)
 
 
 class Clears(Skips):
