@@ -77,10 +77,10 @@ def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
     different = rows[rows["verdict"] == DIFFERS]
     if len(different):
         count = len(counted(different))
-        yield numbers_table(f"Different, and why ({len(different)}, {count} counted)", different)
+        yield _numbers_table(f"Different, and why ({len(different)}, {count} counted)", different)
 
 
-def numbers_table(title: str, rows: pd.DataFrame) -> Table:
+def _numbers_table(title: str, rows: pd.DataFrame) -> Table:
     """Return a table of published numbers beside ours."""
     return Table(title, NUMBERS, tuple(_cells(row) for row in rows.to_dict("records")), rows)
 
