@@ -11,9 +11,6 @@ if at_least_snakemake_version("10"):
     sys.exit("fa-audit: found Snakemake 10 or newer; run: pip install 'snakemake>=9.19,<10'")
 
 
-report: "report/workflow.rst"
-
-
 wildcard_constraints:
     dataset=r"[\w.:]+",
     setting="[a-z][a-z0-9_]*",

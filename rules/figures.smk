@@ -1,5 +1,5 @@
 FIGURE_IN_REPORT = {
-    "caption": "../report/artefact.rst",
+    "caption": "../report/caption.rst",
     "category": FIGURES_FOLDER,
     "subcategory": lambda wildcards: datasets_of("figures", wildcards.figure),
 }

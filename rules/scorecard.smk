@@ -1,5 +1,5 @@
 SCORECARD_IN_REPORT = {
-    "caption": "../report/captions/scorecard.rst",
+    "caption": "../report/caption.rst",
     "category": SCORECARD_FOLDER,
 }
 
@@ -28,6 +28,7 @@ rule build_scorecard:
     conda:
         "../envs/fa-audit.yaml"
     params:
+        caption=kinds.caption("scorecard"),
         code=lambda wildcards: code_digest("build_scorecard"),
         origin=lambda wildcards: ORIGINS.audits(published_keys()),
     script:
@@ -61,6 +62,7 @@ rule draw_scorecard:
     conda:
         "../envs/fa-audit.yaml"
     params:
+        caption=kinds.caption("scorecard"),
         code=lambda wildcards: code_digest("draw_scorecard"),
         origin=lambda wildcards: [
             code_digest("build_scorecard"),

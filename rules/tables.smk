@@ -1,5 +1,5 @@
 TABLE_IN_REPORT = {
-    "caption": "../report/artefact.rst",
+    "caption": "../report/caption.rst",
     "category": TABLES_FOLDER,
     "subcategory": lambda wildcards: datasets_of("tables", wildcards.table),
 }

@@ -28,7 +28,7 @@ def entry_in(section, name):
 
 @readable
 def caption_of(section, name):
-    return kinds.caption(entry_in(section, name)["kind"], PROJECT / "report/captions")
+    return kinds.caption(entry_in(section, name)["kind"])
 
 
 def datasets_of(section, name):
@@ -137,5 +137,4 @@ def page_figures(wildcards):
 def page_words(wildcards):
     """Return title and caption of every figure and table, by its section and name."""
     words = {f"{s}/{n}": [entry_in(s, n)["title"], caption_of(s, n)] for s, n in drawn()}
-    scorecard = kinds.caption("scorecard", PROJECT / "report/captions")
-    return words | {"figures/scorecard": ["Scorecard", scorecard]}
+    return words | {"figures/scorecard": ["Scorecard", kinds.caption("scorecard")]}

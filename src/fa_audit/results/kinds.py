@@ -15,17 +15,23 @@ from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 
 
-def caption(kind: str, folder: Path) -> str:
-    """Return the caption of a kind in the report: its file in `folder`, or the first paragraph of
-    its docstring.
+SCORECARD = "fa_audit.results.figures.scorecard_figure:draw"
+
+
+def caption(kind: str) -> str:
+    """Return the caption of a kind in the report: the first paragraph of its docstring.
+
+    Tables of this package have none: they print their own.
 
     Raises:
-        AuditError: it has neither.
+        AuditError: a user's kind has no docstring.
     """
-    path = folder / f"{kind}.rst"
-    if path.exists():
-        return path.read_text(encoding="utf-8")
-    docstring = _docstring(FIGURES[kind]) if kind in FIGURES else documentation("kind", {}, kind)
+    if kind in TABLES:
+        return ""
+    if kind in FIGURES or kind == "scorecard":
+        docstring = _docstring(FIGURES.get(kind, SCORECARD))
+    else:
+        docstring = documentation("kind", {}, kind)
     if not docstring:
         raise AuditError(f"no caption of '{kind}' for the report: write a docstring.")
     return docstring.partition("\n\n")[0]
