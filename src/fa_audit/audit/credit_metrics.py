@@ -34,14 +34,22 @@ from fa_audit.networks.description import Passes
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction
 
-DIRECTIONS = 32  # M, unit directions per sample
-EPS = 1e-3  # length of a perturbation
-ETA = 0.01  # length of a nudge, in units of the state's entries
-DRAWS = 20  # of every null
-SAME = 1e-4  # relative: a batch's loss is the mean, or the sum, of its samples' losses
-AT_ONCE = 2**16  # entries of the moved states in one pass: more do not fit into the cache
-NORMAL_95 = 1.96  # standard deviations on either side
-SIDES = {"": 1, AT_INPUT: 0}  # by suffix, the state that belongs to block l: h_{l+1} or h_l
+# Unit directions per sample, M.
+DIRECTIONS = 32
+# Length of a perturbation.
+EPS = 1e-3
+# Length of a nudge, in units of the state's entries.
+ETA = 0.01
+# Draws of every null.
+DRAWS = 20
+# Relative tolerance: a batch's loss is the mean, or the sum, of its samples' losses.
+SAME = 1e-4
+# Entries of the moved states in one pass: more do not fit into the cache.
+AT_ONCE = 2**16
+# Standard deviations on either side.
+NORMAL_95 = 1.96
+# By suffix, the state that belongs to block l: h_{l+1} or h_l.
+SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
@@ -49,8 +57,10 @@ OF_METHODS = ("residual_ratio", "bridge_residual")
 IN_DOUBLE = (*AGAINST_THE_LOSS, *OF_METHODS, *at_both_sides("fresh_b_cosine"))
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
 DEEP = (*DEEP_CREDIT, *FLOAT32)
-Block = dict[str, Measured]  # measurements of one block, by name
-Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
+# Measurements of one block, by name.
+Block = dict[str, Measured]
+# The `alignment` of every block, for every draw of the feedback.
+Fresh = Sequence[Sequence[Block]]
 # Of logits (B, C) and targets, the loss of every sample (B,).
 Losses = Callable[[Tensor, Tensor], Tensor]
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
@@ -104,12 +114,14 @@ class CreditReport:
             kept = {}
             for name, value in block.items():
                 metric = name.removesuffix(AT_INPUT)
-                reason = missing.get(layer + (metric == name))  # at the block's output, or input
+                # The state at the block's output has the next number, at its input the same.
+                reason = missing.get(layer + (metric == name))
                 if reason and metric in OF_REFERENCE:
                     value = absent(value, reason)
                 kept[name] = value
             blocks.append(kept)
-        for side, first in SIDES.items():  # the blocks l >= 1 begin at h_{first + 1}
+        # The blocks l >= 1 begin at h_{first + 1}.
+        for side, first in SIDES.items():
             name = f"fresh_b_null{side}"
             unknown = [state for state in missing if state > first]
             deep[name] = self.deep[name]
@@ -161,7 +173,8 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
     except Exception as error:  # external code may raise anything
         raise AuditError(f"the loss fails on single samples: {first_line(error)}") from error
-    known = found[~found.isnan()]  # a sample that the loss ignores has none
+    # A sample that the loss ignores has none.
+    known = found[~found.isnan()]
     distances = [abs(whole - known.mean().item()), abs(whole - known.sum().item())]
     if not min(distances) <= SAME * abs(whole):
         raise AuditError(

@@ -128,6 +128,7 @@ def diagnose(
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
+        # Credits first: a function that fails is told before the long part begins.
         credit = CreditReport()
         if asked:
             credit = measure_given_credits(asked, model, network, *sample, measured)
@@ -136,6 +137,7 @@ def diagnose(
         hits, doubts = contradictions(network, batches, headline_acc, own, ignored)
         warnings += [*doubts, *alike(over, ignored), *gradient_warnings(evidence)]
         about = recorded(model, network, description, sample[0])
+    # What is compared with a gradient that is none is dropped.
     credit = credit.without(evidence.missing)
     return DiagnosticReport(
         method_name=method_name,

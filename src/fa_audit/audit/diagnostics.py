@@ -40,10 +40,13 @@ from fa_audit.protocol.checks import UNRESOLVED, UNTRUE, UNVERIFIED
 from fa_audit.protocol.intervals import FEWEST, Interval
 
 Batch = tuple[Tensor, Tensor]
-IGNORED = -100  # the label that torch's losses ignore
+# The label that torch's losses ignore.
+IGNORED = -100
 ABSENT = Measured(None, 0, 0, "not measured")
-Estimates = dict[int, float]  # median ||g_l|| where the backward pass does not give it
-MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
+# Median ||g_l|| where the backward pass does not give it.
+Estimates = dict[int, float]
+# The entries of a layer that may be absent, with a reason.
+MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")
 
 
 @dataclass(frozen=True)
@@ -397,7 +400,8 @@ def _measure_double(
             truth, own = part_of(whole, counted), labels[counted]
             if custom:
                 untrue, rough, small = check_backward(twin, x, labels, loss_fn, whole)
-            share = 1.0  # of the samples that count in a mean
+            # A mean loss divides by the samples that count in it alone.
+            share = 1.0
             if not counted.all():
                 share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own))
             for state in untrue:

@@ -41,9 +41,11 @@ from fa_audit.networks.trace import LossFunction, in_double, reference, shown, u
 # Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
 CreditFunction = Callable[..., Sequence[Tensor]]
 MOST_DIRECTIONS = 4096
-SEED = 0  # of random directions and random credits
+# The seed of random directions and random credits.
+SEED = 0
 NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
-UNKNOWN = {  # metrics that need a method of this package
+# Metrics that need a method of this package.
+UNKNOWN = {
     "residual_ratio": "credits from a function: what a block adds to its state is not known",
     "bridge_residual": "credits from a function: its auxiliary nets are not known",
     "feature_drift": "credits from a function: the network's initialisation is not known",

@@ -25,7 +25,8 @@ from fa_audit.networks.states import Description
 from fa_audit.networks.trace import accuracy_of
 from fa_audit.protocol.limits import DiagnosticThresholds
 
-SHOWN = 3  # names of a kind in one message
+# Names of a kind in one message.
+SHOWN = 3
 
 
 def audit_model(
@@ -67,12 +68,14 @@ def audit_model(
             stability_batches=shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"])),
             description=Description(entry["blocks"], entry["reads"]),
         )
-        if accuracy is None:  # last: a wrong description fails before
+        # The whole test set comes last: a wrong description fails before.
+        if accuracy is None:
             accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
         return replace(report, headline_acc=accuracy)
     except AuditError as error:
         hint = ""
-        if "deterministic" in str(error):  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
+        # AdaptiveAvgPool2d((7, 7)) has no deterministic kernel on a GPU, for example.
+        if "deterministic" in str(error):
             hint = " A CPU may have a kernel: --set-resources audit_model:gpu=0"
         raise AuditError(f"models.{name}: {error}{hint}") from error
 

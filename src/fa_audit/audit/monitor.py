@@ -36,8 +36,10 @@ OF_ROWS = (
     *OF_STATES,
 )  # what differs between the rows of an epoch, or is no metric
 HEALTHY = "docs/monitor.md has what healthy networks show."
-STATE = frozenset({"history", "epoch", "stopped", "warned"})  # the keys of `Monitor.state_dict`
-Log = Callable[[dict[str, float], int], Any]  # of `Monitor.metrics` and the epoch
+# The keys of `Monitor.state_dict`.
+STATE = frozenset({"history", "epoch", "stopped", "warned"})
+# A function of `Monitor.metrics` and the epoch.
+Log = Callable[[dict[str, float], int], Any]
 
 
 class Monitor:
@@ -102,7 +104,8 @@ class Monitor:
             expected = "expected a function of a mapping and an epoch"
             raise AuditError(f"log: found {shortened(log)}; {expected}.")
         check_model(model, description)
-        with as_found(model):  # a DataLoader draws from the global stream
+        # Iterating counts, too: a DataLoader draws from the global stream.
+        with as_found(model):
             first = islice(listed_batches("eval_batches", eval_batches), BATCHES)
             batches = [_copied(batch) for batch in first]
         self._diagnose = partial(

@@ -67,7 +67,8 @@ def audit(
     )
     measured = measure_credits(learner, *batches[0]).without(report.evidence.missing)
     checks, flags = report.checks, {}
-    if trajectory:  # the limit of the reference check is that of this batch size
+    # The limit of the reference check is that of this batch size.
+    if trajectory:
         flags = first_flags(trajectory, checks.scale.threshold, checks.reference.threshold)
     end = stopped_after or learner.spec.last_epoch
     return replace(
@@ -77,7 +78,8 @@ def audit(
         deep=measured.deep,
         feature_drift=measured.drift,
         first_flags=flags,
-        about={},  # its file records more, and the same run gives the same bytes
+        # Its file records more, and the same run gives the same bytes.
+        about={},
         batch_norm_twice=batch_norm_twice(learner, dataset, end),
     )
 
@@ -107,7 +109,8 @@ def audit_files(
     learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
     own, bp = baselines.get("own"), baselines.get("bp")
     own_name = baseline_names(learner.spec)["own"]
-    if own and own.get("run"):  # with options of its own
+    # The baseline was trained with options of its own.
+    if own and own.get("run"):
         own_name = own["run"]
     with naming_own_code(learner.spec):
         report = audit(

@@ -54,6 +54,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     """
     aligned, rounded = credits_as_trained(learner, x, labels)
     twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
+    # The CPU's float32 copy is what `init_state` expects when fresh feedback is drawn.
     with untouched(twin.network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)

@@ -27,7 +27,8 @@ from fa_audit.training.sidecar import (
 )
 from fa_audit.training.trajectory import check_history, read_trajectory
 
-ROUNDING = 0.005  # of an accuracy, on another device than that of the training
+# An accuracy may differ by this on another device than that of the training.
+ROUNDING = 0.005
 # Advice on a sidecar, and on a baseline, of another run than the checkpoint that a person named.
 HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 

@@ -123,6 +123,7 @@ class CreditBridge(Method):
         value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error).squeeze(-1)
         below = self._soft_minima(h[1:], t[1:], error, state, randomness)
         targets = torch.cat([below, _losses(trace, labels)[None]])
+        # V learns its own slope at the top, by second derivatives.
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
         truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
         misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)

@@ -28,7 +28,8 @@ class DFA(Method):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         first, *widths = state_widths(network)
-        if first not in widths[:1]:  # nor in a network without blocks
+        # A network without blocks has no other matrix, either.
+        if first not in widths[:1]:
             widths.append(first)
         return Feedback([(width, network.classes) for width in widths], 1, generator)
 

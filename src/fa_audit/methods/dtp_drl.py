@@ -38,7 +38,8 @@ from fa_audit.methods.method import Credits, added, layer_seed, output_error
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
-SMALLEST = 1e-30  # of a noise's mean square: states of zero have none
+# A floor of the noise's mean square, which is 0 at states of zero.
+SMALLEST = 1e-30
 
 
 @dataclass(frozen=True)

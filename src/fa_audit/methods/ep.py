@@ -56,6 +56,7 @@ class EP(Method):
         energies to descend.
         """
         free = tuple(h.detach() for h in trace.states)
+        # With one phase the error is of order beta, with both of order beta^2.
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
         phases, objectives, moves = len(betas), [], []
         for beta in betas:

@@ -39,6 +39,7 @@ class FA(Method):
         """Return the true gradient at ``h_L``, carried down through the fixed matrices: ``(B, d)``
         each.
         """
+        # The top is the true gradient; all that lies below goes through random matrices.
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]
         for layer in reversed(range(len(network.blocks))):

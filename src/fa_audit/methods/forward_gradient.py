@@ -40,7 +40,8 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
 PROJECTIONS, TURNS = 16, 10.0
-EDGE = 1e-6  # of probabilities: n lies within 4.8
+# Probabilities keep this distance from 0 and 1, so that n lies within 4.8.
+EDGE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class ForwardGradient(LocalPred):
             error = logits.detach().softmax(dim=1) - one_hot(labels, logits)
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
-            along = ((v - v.detach()) * a).sum() / len(labels)  # zero, with the gradient a
+            # Its value is zero, and its gradient by v is a.
+            along = ((v - v.detach()) * a).sum() / len(labels)
             objectives.append(F.cross_entropy(logits, labels) + along)
         embedding, *blocks = credits
         return Credits(tuple(blocks), embedding, normalise=False, objective=added(objectives))

@@ -36,5 +36,6 @@ class KolenPollack(FALayerwise):
         return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
+        # One tensor for both: AdamW's step depends on the gradient alone.
         for name, weight in block_weights(network):
             state[name].grad = weight.grad

@@ -55,7 +55,8 @@ class LocalPred(Method):
         with torch.enable_grad():
             for nets, h in zip(state, trace.states):
                 v = network.read(h)
-                if not v.requires_grad:  # above frozen blocks
+                # A state above frozen blocks needs a gradient for its credit.
+                if not v.requires_grad:
                     v = v.detach().requires_grad_()
                 vectors.append(v)
                 losses.append(self.losses(network, nets, v, labels).sum())

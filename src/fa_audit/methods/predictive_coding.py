@@ -68,5 +68,6 @@ class PredictiveCoding(Method):
             pulled = torch.autograd.grad(
                 ends, free, [*errors[1:], torch.ones_like(loss)], retain_graph=True
             )
+            # Predictions, Jacobians and the loss's gradient stay those of the forward pass.
             errors = tuple(a - self.alpha * (a - p) for a, p in zip(errors, pulled))
         return errors

@@ -56,7 +56,8 @@ class SigProp(Method):
         for layer, h in enumerate(trace.states):
             if layer:
                 t = network.split(layer - 1, t.detach())[1]
-            if not h.requires_grad:  # above frozen blocks
+            # A state above frozen blocks needs a gradient for its credit.
+            if not h.requires_grad:
                 h = h.detach().requires_grad_()
             scores = products(network.width_of(layer), h, t)
             states.append(h)

@@ -113,7 +113,9 @@ class _FeedbackWeights(TorchFunctionMode):
             return function(*args, **kwargs)
         x, weight, *rest = args
         self.used.add(weight)
+        # Forward with the weight itself, so that activations are those of the network.
         with torch.no_grad():
             value = function(x, weight, *rest, **kwargs)
         back = function(x, self.feedback[weight], *rest, **kwargs)
-        return value + (back - back.detach())  # the bracket is zero and carries the gradient
+        # The bracket is zero and carries the gradient.
+        return value + (back - back.detach())

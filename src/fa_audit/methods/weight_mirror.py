@@ -26,7 +26,8 @@ from fa_audit.methods.fa_layerwise import FALayerwise
 from fa_audit.methods.transport import block_weights, fan_in
 from fa_audit.networks.network import Network
 
-FEWEST = 6  # a sixth of the fan-in: B is then within 10 degrees of W, whatever its size
+# The least number of draws is a sixth of the fan-in: B is then within 10 degrees of W, whatever its size.
+FEWEST = 6
 
 
 @dataclass(frozen=True)

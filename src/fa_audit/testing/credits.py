@@ -26,14 +26,20 @@ from fa_audit.testing.subject import (
 from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import Learner, learn, shape_problem
 
-GENTLE = {"epochs": 10, "lr": 3e-3}  # auxiliary nets learn to point, errors stay of order one
+# Auxiliary nets learn to point, errors stay of order one.
+GENTLE = {"epochs": 10, "lr": 3e-3}
 NETWORKS = ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True})
-SAME_ROW = 1e-4  # of the longest credit: below it, a change of a sample did not matter
-SAME_PLACE = 1e-2  # the same for a sample's place: relaxations add up rounding errors
+# Relative to the longest credit: below it, a change of a sample did not matter.
+SAME_ROW = 1e-4
+# The same for a sample's place: relaxations add up rounding errors.
+SAME_PLACE = 1e-2
 LEAST_COSINE = 0.1
-AGAINST = -0.5  # a cosine that no credit has by chance
-TELLING = 0.95  # equal negatives reach a larger ratio of objectives, right to wrong labels
-SMALL_STEP = 1e-2  # relative to the norm of the weights
+# A cosine that no credit has by chance.
+AGAINST = -0.5
+# Equal negatives reach a larger ratio of objectives, right to wrong labels.
+TELLING = 0.95
+# Relative to the norm of the weights.
+SMALL_STEP = 1e-2
 
 
 def shapes(subject: Subject) -> None:
@@ -141,7 +147,8 @@ def purity(subject: Subject) -> None:
         x, labels = subject.batch(8)
         run = learner.trace(x)
         before = dict(_snapshot(learner, run, labels))
-        with keeping_statistics(learner.network):  # as the engine does
+        # The engine keeps running statistics, too.
+        with keeping_statistics(learner.network):
             learner.method.credits(learner.network, run, labels, learner.state)
         changed = differing(before, dict(_snapshot(learner, run, labels)))
         expect_none(changed, "credits changing {}")
@@ -178,7 +185,8 @@ def rows(subject: Subject) -> None:
     forbids nothing.
     """
     learner, (x, labels) = subject.copy(), subject.batch(12)
-    labels = (labels + 1) % CLASSES  # wrong ones: errors of order one
+    # Wrong labels give errors of order one.
+    labels = (labels + 1) % CLASSES
     before = named_credits(learner, x[:6], labels[:6])
     for row in range(6):
         images, targets = x[:6].clone(), labels[:6].clone()
@@ -196,7 +204,8 @@ def rows(subject: Subject) -> None:
     longest = max(a.norm() for a in before.values())
     moved_names = []
     for name, a in before.items():
-        scale = max(a.norm(), SAME_PLACE * longest)  # rounding errors have no order
+        # Rounding errors have no order.
+        scale = max(a.norm(), SAME_PLACE * longest)
         if (turned[name].flip(0) - a).norm() > SAME_PLACE * scale:
             moved_names.append(name)
     expect_none(moved_names, "another credit of {} for a sample at another place of the batch")
@@ -280,7 +289,8 @@ def _tells_labels(subject: Subject) -> None:
     right = credits_of(learner, x, labels).objective
     wrong = []
     for step in range(1, CLASSES - 1):
-        shift = 1 + torch.arange(len(labels)) * step % (CLASSES - 1)  # mixed
+        # Wrong labels of all classes are mixed.
+        shift = 1 + torch.arange(len(labels)) * step % (CLASSES - 1)
         wrong.append(credits_of(learner, x, (labels + shift) % CLASSES).objective)
     least = min(wrong)
     found = f"an objective of {right:.4g} for the labels and {least:.4g} for others"

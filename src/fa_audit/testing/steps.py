@@ -41,15 +41,22 @@ from fa_audit.testing.subject import (
 )
 from fa_audit.training.learner import Learner, build, learn, teaching_signal
 
-ROUNDING = 1e-3  # relative deviation of gradients that are the same but for the order of sums
-LEAST_COSINE = 0.5  # of the gradients of an objective with those that its audited credits imply
-PARALLEL = 0.999  # cosine of a sample's credits in batches of two sizes
-LEAST_FILLED = 0.5  # of a credit's features, those that are ever other than 0
+# Gradients that are the same but for the order of sums deviate by less, relatively.
+ROUNDING = 1e-3
+# The least cosine of an objective's gradients with those that its credits imply.
+LEAST_COSINE = 0.5
+# Cosine of a sample's credits in batches of two sizes.
+PARALLEL = 0.999
+# The least share of a credit's features that are ever other than 0.
+LEAST_FILLED = 0.5
 LARGE = {"width": 150, "depth": 9}
-LARGE_BATCH, MANY_CLASSES = 128, 11  # the audits' batch
-PROGRESS = (0.0, 0.25, 0.5, 0.75)  # of the epochs that are checked step by step
+# As large as the audits' batch.
+LARGE_BATCH, MANY_CLASSES = 128, 11
+# Where in a training steps are checked.
+PROGRESS = (0.0, 0.25, 0.5, 0.75)
 NARROW = (torch.float16, torch.bfloat16)
-MANY = 100  # different values of credits, more than signs and the like have
+# More different values than signs and the like have.
+MANY = 100
 
 
 def apart(subject: Subject) -> None:
@@ -215,7 +222,8 @@ def sizes(subject: Subject) -> None:
     whole, part = named_credits(learner, x, labels), named_credits(learner, x[:8], labels[:8])
     where = f" at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
     expect_finite(whole | part, where)
-    idle = []  # a few features filled in most samples and the others in none, unlike sparse credits
+    # A few features filled in most samples and the others in none, unlike sparse credits.
+    idle = []
     for name, credit in whole.items():
         used = credit.any(dim=0)
         if 0 < used.float().mean() < LEAST_FILLED < (credit[:, used] != 0).float().mean():
@@ -226,7 +234,8 @@ def sizes(subject: Subject) -> None:
         expect_none(turned, "another direction of the credit of {} in a larger batch")
     _check_step(learner, (x, labels), randomness)
     small = topmost_cosine(subject.build(), *subject.batch(16))
-    if small > LEAST_COSINE:  # of methods that need not learn to point first
+    # Other methods have to learn to point first.
+    if small > LEAST_COSINE:
         large = topmost_cosine(learner, x, labels)
         found = f"a mean cosine of {large:.3f} between the topmost credit and g_L{where}"
         expect(large > LEAST_COSINE / 2, f"{found}, {small:.3f} in a small one")
@@ -254,7 +263,8 @@ def means(subject: Subject) -> None:
     if subject.method.end_to_end or credits[0].objective is not None:
         return
     declared, long = credits[0].batch_mean, credits[1].by_name()
-    factor = 1.0 if declared else 0.5  # of credits of the other kind
+    # The ratio that credits of the other kind have.
+    factor = 1.0 if declared else 0.5
     wrong = []
     for name, a in credits[0].by_name().items():
         if long[name].any() and _distance(long[name][: len(a)], factor * a) < ROUNDING:
@@ -361,7 +371,8 @@ def memory(subject: Subject) -> None:
     """
     learner, randomness, counts = subject.build(lr=2e-3), subject.generator(), []
     optimiser = learner.optimiser()
-    gc.freeze()  # objects from before need not be searched
+    # Objects from before need not be searched.
+    gc.freeze()
     try:
         for step, batch in enumerate(_minibatches(subject, 6)):
             optimiser.zero_grad()

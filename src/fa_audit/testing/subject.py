@@ -26,7 +26,8 @@ from fa_audit.training.resume import Resume
 # No two sizes alike, nor like a bridge's hidden layers: feedback is found by its shape.
 WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
-SAMPLES, HELD_OUT = 97, 60  # the last minibatch of 16 holds a single sample
+# The last minibatch of 16 holds a single sample.
+SAMPLES, HELD_OUT = 97, 60
 # Weight decay would move what no gradient reaches.
 COMMON = {"epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}
 Batch = tuple[Tensor, Tensor]

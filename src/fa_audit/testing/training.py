@@ -56,13 +56,17 @@ from fa_audit.training.checkpoint import (
 from fa_audit.training.learner import Learner, residual_energy
 from fa_audit.training.resume import Resume
 
-FREED = {  # by a trait, the checks that it frees a method of
+# By a trait, the checks that it frees a method of.
+FREED = {
     "across_samples": (credits.rows, steps.sizes),
     "own_objective": (steps.trains, credits.direction, credits.downhill),
 }
-WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
-EXACT = 0.999  # cosine of credits that are the gradients
-AGAINST = -0.25  # a cosine that a matrix of hundreds of entries has with no other by chance
+# Chance is 1/6.
+WELL_ABOVE_CHANCE = 0.6
+# Credits with a larger cosine are the gradients.
+EXACT = 0.999
+# A cosine that a matrix of hundreds of entries has with no other by chance.
+AGAINST = -0.25
 
 
 def process(subject: Subject) -> None:
@@ -73,7 +77,8 @@ def process(subject: Subject) -> None:
     try:
         given = pickle.dumps(replace(subject, runs={}))
     except (pickle.PicklingError, AttributeError, TypeError):
-        return  # as of a class inside a function
+        # A class inside a function cannot be sent to another process.
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tensors"
         found = os.pathsep.join(filter(None, sys.path))
@@ -81,7 +86,8 @@ def process(subject: Subject) -> None:
         code = f"from {__name__} import train_here as train; train({str(path)!r})"
         command = [sys.executable, "-c", code]
         ended = subprocess.run(command, env=variables, input=given, capture_output=True)
-        if b"Traceback" in ended.stderr:  # which other checks name
+        # Other checks name what raised it.
+        if b"Traceback" in ended.stderr:
             return
         expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
         expect_same(subject.tensors(), torch.load(path), "other {} in another process")
@@ -116,7 +122,8 @@ def moves(subject: Subject) -> None:
     objective, or make it a buffer; let update_state learn feedback that is said to be learned, with
     the sign of its weight.
     """
-    epochs = 2 * (DEPTH + 1)  # some for every layer, where layers learn one after the other
+    # Every layer gets some epochs, also where layers learn one after the other.
+    epochs = 2 * (DEPTH + 1)
     begun, learner = subject.build(), subject.copy(epochs=epochs)
     found = credits_of(learner, *subject.batch(8))
     idle = ()

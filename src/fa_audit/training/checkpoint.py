@@ -28,7 +28,8 @@ from fa_audit.training.learner import Learner, build
 
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
-LONGEST = 500  # characters of torch's message in an error
+# Characters of torch's message in an error.
+LONGEST = 500
 HINT = "name another file, or delete a damaged one and train the run again"
 
 
@@ -49,7 +50,8 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
         RuntimeError: a name, a shape or a type does not fit.
     """
     for name, own in learner_tensors(learner).items():
-        if name in tensors and tensors[name].dtype != own.dtype:  # torch would convert it
+        # Torch would convert the type in silence.
+        if name in tensors and tensors[name].dtype != own.dtype:
             raise RuntimeError(f"{name} is of {tensors[name].dtype}, expected {own.dtype}")
     for part, module in {"network": learner.network, "state": learner.state}.items():
         module.load_state_dict(under(part, tensors))

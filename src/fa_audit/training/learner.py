@@ -77,7 +77,8 @@ class Learner:
             return []
         parts = [list(part.parameters()) for part in (network.embed, *network.blocks)]
         body = {id(parameter) for part in parts for parameter in part}
-        parts.append([p for p in network.parameters() if id(p) not in body])  # of the head
+        # The rest is the head's.
+        parts.append([p for p in network.parameters() if id(p) not in body])
         parts.append(list(self.state.parameters()))
         return [(part, spec.clip_groups) for part in parts if part]
 
@@ -114,7 +115,8 @@ def build(
     options = dict(spec.architecture_options) | ({"depth": 0} if spec.shallow else {})
     size = {"image_shape": image_shape, "classes": classes}
     method = method or load_method(spec.method)
-    with seeded(spec.seed):  # weights, then feedback: the draws after `torch.manual_seed(seed)`
+    # Weights, then feedback: the draws after `torch.manual_seed(seed)`.
+    with seeded(spec.seed):
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         network.image_shape = image_shape
         if spec.architecture not in ARCHITECTURES:
@@ -135,6 +137,7 @@ def build(
         raise AuditError(
             f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks."
         )
+    # Only now: `init_state` may read which parameters there are, and must not see frozen ones.
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     if spec.frozen_embedding:
         network.embed.requires_grad_(False)
@@ -275,8 +278,10 @@ def learn(
         if auxiliary is not None:
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
         terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
+    # One backward pass from several places: no state's graph reaches another part.
     outputs, signals = zip(*terms, strict=True)
     torch.autograd.backward(outputs, signals)
+    # After the gradients, before the optimiser's step: Kolen-Pollack copies gradients here.
     method.update_state(learner.network, state, randomness)
     return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
@@ -301,6 +306,7 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
     if method.end_to_end:
         return []
     credits = method.credits(learner.network, run, labels, learner.state)
+    # An objective teaches by its own graph; its credits are audited only.
     if credits.objective is not None:
         return [(credits.objective, None)]
     outputs = (run.states[0], *run.residuals[first:])

@@ -28,9 +28,11 @@ from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
 
-WIDE = 1024  # samples of the second gradient norm, as of the published snapshots
+# Samples of the second gradient norm, as of the published snapshots.
+WIDE = 1024
 Batches = list[tuple[Tensor, Tensor]]
-Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches
+# Loss and accuracy of an epoch's minibatches.
+Seen = tuple[float | None, float | None]
 log = logging.getLogger(__name__)
 
 
@@ -106,6 +108,7 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
     due = 0.0
     for epoch in range(progress["epoch"], spec.last_epoch):
+        # Asked before an epoch, so that a resumed training stops where the first one did.
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
@@ -165,13 +168,16 @@ def _run_epoch(
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
+    # Draws of their own for every epoch and purpose: a resumed epoch has the same.
     noise = generator(spec.seed, "method", epoch, device=padded.device)
-    total, hits = torch.zeros(2, device=padded.device)  # read once: no step waits for the device
+    # Read once: no step waits for the device.
+    total, hits = torch.zeros(2, device=padded.device)
     count = len(dataset.train_labels)
     steps = -(-count // spec.batch_size)
     batches = _batches(spec, dataset, padded, epoch)
     bar = tqdm(batches, f"epoch {epoch + 1}", steps, leave=False, disable=None)
     for step, (x, labels) in enumerate(bar):
+        # Before the first step, since a wrong shape could train by broadcasting.
         if epoch == step == 0:
             check_credits(learner, x, labels)
         optimiser.zero_grad()
@@ -217,7 +223,8 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Seen = (None, 
     columns = (
         norms,
         [median_norm(g) for g in truth.gradients],
-        [*growth(norms), None],  # the last state is read by no block
+        # The last state is read by no block.
+        [*growth(norms), None],
         [*_cosines(credits, truth.gradients[1:]), None],
         [*_cosines(credits, truth.gradients), None],
         [median_norm(g) for g in wide_gradients],

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}  # the column that decides
+# The column that decides, at the last state.
+GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-BETAS, EPS = (0.9, 0.999), 1e-8  # torch.optim.AdamW's defaults
+# The defaults of torch.optim.AdamW.
+BETAS, EPS = (0.9, 0.999), 1e-8
 MOMENTUM = 0.9
-Moments = dict[str, Tensor]  # what a rule remembers of a parameter
+# What a rule remembers of a parameter.
+Moments = dict[str, Tensor]
 Move = Callable[[list[Tensor], list[Moments], Tensor, float], None]
 
 
@@ -60,7 +62,8 @@ def sgd_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay
     )
 
 
-RULES: dict[str, tuple[Move, tuple[str, ...]]] = {  # and the names of its moments
+# How parameters move, and the names of the moments.
+RULES: dict[str, tuple[Move, tuple[str, ...]]] = {
     "adamw": (adamw_step, ("step", "exp_avg", "exp_avg_sq")),
     "sgd": (sgd_step, ("momentum",)),
 }
@@ -120,6 +123,7 @@ class Optimiser:
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         self._clip()
+        # Moments are kept by position, which a resumed training finds again.
         first = 0
         for parameters, decay, rate in self.groups:
             learning, moments = [], []
@@ -133,7 +137,8 @@ class Optimiser:
                 self._move(learning, moments, lr, decay)
 
     def _clip(self) -> None:
-        clipped: set[int] = set()  # gradients that two parameters share are scaled once
+        # Gradients that two parameters share are scaled once.
+        clipped: set[int] = set()
         for parameters, norm in self.clips:
             gradients = {id(p.grad): p for p in parameters if p.grad is not None}
             own = {key: p for key, p in gradients.items() if key not in clipped}

@@ -75,6 +75,7 @@ def train_run(
                 origin=resume.origin,
                 data_sha256=dataset.sha256,
             )
+        # Only once the results are safe.
         resume.clear()
 
 

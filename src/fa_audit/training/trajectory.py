@@ -18,7 +18,8 @@ TRAJECTORY_COLUMNS = (
     "train_accuracy", "test_accuracy",
 )  # fmt: skip
 MAY_BE_ABSENT = ("growth", *at_both_sides("cosine"))
-OF_TRAINING = ("train_loss", "train_accuracy")  # absent at epoch 0
+# Absent at epoch 0.
+OF_TRAINING = ("train_loss", "train_accuracy")
 HINT = "Delete it and run the training again."
 Row = dict[str, float | int | None]
 
@@ -88,7 +89,8 @@ def check_history(
     if depth is None:
         depth = max((layer for _, layer in found), default=0)
     last_epoch = stopped_after or spec.last_epoch
-    if spec.monitor and accuracy is None and not stopped_after:  # it may have ended anywhere
+    # A monitor may have ended the training anywhere.
+    if spec.monitor and accuracy is None and not stopped_after:
         last_epoch = max((epoch for epoch, _ in found), default=0) or spec.last_epoch
     epochs, states = range(min(1, last_epoch), last_epoch + 1), range(depth + 1)
     expected = [(epoch, state) for epoch in epochs for state in states]
