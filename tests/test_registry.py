@@ -161,9 +161,6 @@ def test_a_plug_in_that_is_wrong_ends_the_plan_in_one_line_with_its_place(plug_i
 def test_functions_are_checked_as_they_are_called(plug_in):
     (plug_in / "drawn.py").write_text("""
 import functools
-def nothing(tidy, **words): tidy.runs
-def early(tidy, **words):
-    if not words: return
 def some(tidy, *, title, labels): return [tidy, title, labels]
 def renamed(draw):
     @functools.wraps(draw)
@@ -176,13 +173,8 @@ many = lambda *one, **more: [one]
 """)
     for name in ("some", "other", "many"):
         check_function("table", {}, f"drawn:{name}")
-    for name, words in {
-        "nothing": "no return with a value",
-        "early": "no return with a value",
-        "missing": "unknown",
-    }.items():
-        with pytest.raises(AuditError, match=words):
-            check_function("table", {}, f"drawn:{name}")
+    with pytest.raises(AuditError, match="unknown"):
+        check_function("table", {}, "drawn:missing")
     with pytest.raises(
         AuditError,
         match=r"keyword argument 'thresholds'; it is called as some\(tidy, title=..., lab",

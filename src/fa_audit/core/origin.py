@@ -46,10 +46,9 @@ class Origin:
         return asdict(self)
 
     def __str__(self) -> str:
-        files = "".join(
-            f"; {path} {digest}" for path, digest in {**self.inputs, **self.own_code}.items()
-        )
-        return f"commit {self.commit}; spec {self.spec}{files}"
+        files = {**self.inputs, **self.own_code}.items()
+        parts = [f"commit {self.commit}", f"spec {self.spec}"]
+        return "; ".join([*parts, *(f"{path} {digest}" for path, digest in files)])
 
 
 def origin_of(
@@ -94,9 +93,8 @@ def device_name(device: torch.device | str) -> str:
     import torch
 
     kind = torch.device(device).type
-    return (
-        f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
-    )
+    name = torch.cuda.get_device_name(device) if kind == "cuda" else platform.machine()
+    return f"{kind} ({name})"
 
 
 def cpu_model() -> str | None:
@@ -104,12 +102,10 @@ def cpu_model() -> str | None:
     bits of a run.
     """
     with contextlib.suppress(OSError, KeyError):
-        facts = dict(
-            re.findall(r"^(.+?)\s*:\s*(.+)$", CPU.read_text(encoding="utf-8"), re.MULTILINE)
-        )
-        return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(
-            facts
-        )
+        lines = CPU.read_text(encoding="utf-8")
+        facts = dict(re.findall(r"^(.+?)\s*:\s*(.+)$", lines, re.MULTILINE))
+        text = "{model name} (family {cpu family}, model {model}, stepping {stepping})"
+        return text.format_map(facts)
     return platform.processor() or None
 
 
@@ -119,11 +115,8 @@ def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
 
     if torch.device(device).type != "cuda":
         return None
-    driver = (
-        re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8"))
-        if DRIVER.exists()
-        else None
-    )
+    text = DRIVER.read_text(encoding="utf-8") if DRIVER.exists() else ""
+    driver = re.search(r"Module.*?([\d.]{3,})", text)
     return {
         "runtime": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
@@ -147,31 +140,27 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
 def commit() -> str:
     """Return `git describe` of the running code, or 'unknown' outside a checkout of its own."""
     command = ["git", "describe", "--always", "--dirty", "--tags"]
-    own = os.environ | {
-        "GIT_CEILING_DIRECTORIES": str(ROOT.parent)
-    }  # not a repository in which it is installed
+    # Not the commit of a repository in which the package is installed.
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=own, capture_output=True, text=True, check=True
-        )
+        return subprocess.check_output(
+            command, cwd=ROOT, env=environment, text=True, stderr=subprocess.DEVNULL
+        ).strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip()
 
 
 def packages() -> dict[str, str | None]:
     """Return the installed version of this package and of those that it declares; None where one is
     not installed.
     """
-    found: dict[str, str | None] = {"fa-audit": None}
+    names = ["fa-audit"]
     with contextlib.suppress(PackageNotFoundError):
-        declared = [
-            line
-            for line in requires("fa-audit") or ()
-            if "extra == 'dev'" not in line.replace('"', "'")
-        ]
-        for name in ("fa-audit", *(re.split(r"[^\w-]", line)[0] for line in declared)):
-            found[name] = None
-            with contextlib.suppress(PackageNotFoundError):
-                found[name] = version(name)
+        for line in requires("fa-audit") or ():
+            if not re.search("extra == .dev", line):
+                names.append(re.split(r"[^\w-]", line)[0])
+    found: dict[str, str | None] = dict.fromkeys(names)
+    for name in found:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
     return found

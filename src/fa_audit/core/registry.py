@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import inspect
 import os
 import re
@@ -11,9 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
-from types import FunctionType
 from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, OwnCodeError, first_line, unknown
@@ -58,9 +55,8 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
             raise
         raise _own_error(kind, name, error, f". {WHERE}") from error
     if not hasattr(found, attribute):
-        known = [
-            own for own, value in vars(found).items() if getattr(value, "__module__", "") == module
-        ]
+        members = vars(found).items()
+        known = [own for own, value in members if getattr(value, "__module__", "") == module]
         raise unknown(f"{kind} of {module}", attribute, known, where=f"'{entry}'")
     return getattr(found, attribute)
 
@@ -135,12 +131,11 @@ def _place(name: str, error: BaseException) -> str:
     through none.
     """
     file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == file
-    ]
-    return f" in {file}, line {lines[-1]}." if lines else ""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == file:
+            place = f" in {file}, line {frame.lineno}."
+    return place
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
@@ -156,11 +151,10 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a function is registered, or can be imported, takes its call in `CALLS` and
-    returns a value.
+    """Check that a function is registered, or can be imported and takes its call in `CALLS`.
 
     Raises:
-        AuditError: as for `load`; or it takes other arguments, or returns nothing.
+        AuditError: as for `load`; or it takes other arguments.
     """
     if name in registry:
         return
@@ -172,12 +166,3 @@ def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
         raise AuditError(
             f"'{name}': {error}; it is called as {name.partition(':')[2]}({given})."
         ) from error
-    if isinstance(function, FunctionType):
-        steps = pairwise(dis.get_instructions(function))
-        if not any(
-            step.opname == "RETURN_VALUE" and before.opname != "LOAD_CONST"
-            for before, step in steps
-        ):
-            raise AuditError(
-                f"'{name}': found no return with a value; expected it to return what it makes."
-            )

@@ -61,18 +61,14 @@ class Dataset:
     @property
     def sha256(self) -> str:
         """Return the digest of all arrays and of how to present them."""
-        return joined(
-            checksums(self.described, {name: getattr(self, name).cpu() for name in ARRAYS})
-        )
+        arrays = {name: getattr(self, name).cpu() for name in ARRAYS}
+        return joined(checksums(self.described, arrays))
 
     @property
     def described(self) -> dict[str, Any]:
         """Return everything but the arrays."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ARRAYS
-        }
+        names = [field.name for field in fields(self)]
+        return {name: getattr(self, name) for name in names if name not in ARRAYS}
 
     def to(self, device: torch.device | str) -> Dataset:
         """Return the same data set with its arrays on `device`."""
@@ -86,10 +82,9 @@ class Dataset:
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and std of stored pixels, ``(1, C, 1, 1)``, moved to the images' device once."""
-        moments = self.scale * torch.tensor((self.mean, self.std)).view(2, 1, -1, 1, 1).to(
-            self.train_images.device
-        )
-        return moments[0], moments[1]
+        moments = torch.tensor((self.mean, self.std)).view(2, 1, -1, 1, 1)
+        mean, std = self.scale * moments.to(self.train_images.device)
+        return mean, std
 
 
 def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
@@ -118,10 +113,8 @@ def save_dataset(dataset: Dataset, path: str | Path) -> None:
     """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
     described = dataset.described
-    metadata = {
-        KEY: json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)
-    }
-    write_bytes(path, save(arrays, metadata))
+    text = json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)
+    write_bytes(path, save(arrays, {KEY: text}))
 
 
 def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> None:
@@ -137,39 +130,42 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
     """
     dataset = call("dataset", DATASETS, name, Dataset, Path(data_root).expanduser())
     with naming_errors("dataset", DATASETS, name):
-        if problem := next(_array_problems(dataset), ""):
-            raise AuditError(f"dataset '{name}': {problem}.")
+        try:
+            _check_arrays(dataset)
+        except AuditError as error:
+            raise AuditError(f"dataset '{name}': {error}") from None
     save_dataset(replace(dataset, name=name), path)
 
 
-def _array_problems(dataset: Dataset) -> Iterator[str]:
-    """Yield what is wrong with arrays and normalisation: shapes, types, NaN, labels without a
-    class.
-    """
+def _check_arrays(dataset: Dataset) -> None:
+    """Check shapes, types and values of arrays and normalisation."""
     shape = dataset.image_shape
     for part in ("train", "test"):
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
-        if (
-            len(shape) != 3
-            or images.shape[1:] != shape
-            or images.dtype not in (torch.uint8, torch.float32)
-        ):
-            found = f"{tuple(images.shape)} of {images.dtype}"
-            yield f"found {part}_images {found}; expected (N, C, H, W) of torch.uint8 or torch.float32"
-        if not len(images):
-            yield f"found no {part}_images; expected one or more"
-        if not images.isfinite().all():
-            yield f"found {part}_images that are NaN or infinite; expected finite ones"
-        fitting = labels.dtype == torch.int64 and labels.shape == images.shape[:1]
-        if not fitting or not ((labels >= 0) & (labels < dataset.classes)).all():
-            found = f"{tuple(labels.shape)} of {labels.dtype}"
-            yield f"found {part}_labels {found}; expected ({len(images)},) of torch.int64, below {dataset.classes}"
-    if (
-        not len(dataset.mean) == len(dataset.std) == shape[0]
-        or not min(dataset.scale, *dataset.std) > 0
-    ):
-        found = f"scale {dataset.scale}, mean {dataset.mean} and std {dataset.std}"
-        yield f"found {found}; expected a mean and a std for each of {shape[0]} channels, scale and std above 0"
+        alike = len(shape) == 3 and images.shape[1:] == shape
+        if not alike or images.dtype not in (torch.uint8, torch.float32):
+            raise AuditError(
+                f"{part}_images: found {tuple(images.shape)} of {images.dtype}; expected"
+                " (N, C, H, W) of torch.uint8 or torch.float32."
+            )
+        if not len(images) or not images.isfinite().all():
+            raise AuditError(f"{part}_images: expected one or more, all finite.")
+        if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+            raise AuditError(
+                f"{part}_labels: found {tuple(labels.shape)} of {labels.dtype}; expected"
+                f" ({len(images)},) of torch.int64."
+            )
+        if labels.min() < 0 or labels.max() >= dataset.classes:
+            raise AuditError(
+                f"{part}_labels: found {labels.min()} to {labels.max()}; expected 0 to"
+                f" {dataset.classes - 1}."
+            )
+    moments = (dataset.mean, dataset.std)
+    if any(len(values) != shape[0] for values in moments) or min(dataset.scale, *dataset.std) <= 0:
+        raise AuditError(
+            f"found scale {dataset.scale}, mean {dataset.mean} and std {dataset.std}; expected a"
+            f" mean and a std for each of {shape[0]} channels, scale and std above 0."
+        )
 
 
 def load_dataset(path: str | Path) -> Dataset:
@@ -180,9 +176,8 @@ def load_dataset(path: str | Path) -> Dataset:
     """
     described, arrays = read_data_file(path, "pt")
     try:
-        return Dataset(
-            **described | {name: tuple(described[name]) for name in ("mean", "std")}, **arrays
-        )
+        moments = {name: tuple(described[name]) for name in ("mean", "std")}
+        return Dataset(**described | moments, **arrays)
     except (LookupError, TypeError) as error:
         raise AuditError(
             f"{path}: not the description of a data set ({error}). Delete it and {HINT}."
@@ -212,14 +207,12 @@ def crop_and_flip(
         flips: ``(B,)`` bool, or 0 and 1: mirror after the crop.
         size: ``(H, W)``.
     """
-    windows = padded.unfold(2, size[0], 1).unfold(
-        3, size[1], 1
-    )  # a view: (N, C, 2p + 1, 2p + 1, H, W)
+    # A view (N, C, 2p + 1, 2p + 1, H, W) of every crop.
+    windows = padded.unfold(2, size[0], 1).unfold(3, size[1], 1)
     cropped = windows[index, :, rows, columns]
     either, count = torch.cat([cropped, cropped.flip(-1)]), len(flips)
-    which = (
-        torch.arange(count, device=flips.device) + count * flips
-    )  # whole images are copied faster than by where
+    # Copying whole images is faster than torch.where.
+    which = torch.arange(count, device=flips.device) + count * flips
     return either.index_select(0, which)
 
 

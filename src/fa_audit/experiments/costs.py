@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fa_audit.core.errors import AuditError
 from fa_audit.core.files import FOREIGN, read_json
+from fa_audit.experiments.origins import facts_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.info import MethodInfo, stated
@@ -25,10 +25,8 @@ DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
 START_MINUTES = 10  # until a job has begun: a cold file system takes minutes to import torch
-LONGEST_TRAINING, LONGEST_AUDIT = (
-    22 * 60,
-    2 * 60,
-)  # minutes of one job, a day together: the next one goes on
+# Minutes of one job, a day together: the next one goes on.
+LONGEST_TRAINING, LONGEST_AUDIT = 22 * 60, 2 * 60
 UNMEASURED = 1 / 60  # hours for an epoch of backpropagation on a network that was never measured
 DECIDING = (
     "dataset",
@@ -92,11 +90,9 @@ class Costs:
         network has no row.
         """
         row, _, _ = self._row(spec, device, "seconds_per_audit")
-        return (
-            Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
-            if row
-            else None
-        )
+        if not row:
+            return None
+        return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training; where its device was not measured, as for a
@@ -104,12 +100,12 @@ class Costs:
         """
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
-        return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
+        return min(LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for an audit; where its device was not measured, as for a CPU."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
-        return min(LONGEST_AUDIT, minutes(hours.value if hours else 0))
+        return min(LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to ask for a training; where none was measured on a GPU, as much
@@ -141,29 +137,26 @@ class Costs:
         """Return the nearest row that has an entry, whether it is the run's own, and the costs that
         it leaves out.
         """
-        values, whole = spec.to_dict(), {"frozen_blocks": 0, "shallow": False}
+        own = spec.to_dict()
+        plain = own | {"frozen_blocks": 0, "shallow": False}
         for method, unmeasured in ((spec.method, MethodInfo()), ("bp", stated(spec.method))):
-            for nearest in ({}, whole):
-                row = self.rows[device].get(cost_key(values | nearest | {"method": method}), {})
+            for nearest in (own, plain):
+                values = nearest | {"method": method}
+                row = self.rows[device].get(cost_key(values), {})
                 if name in row:
-                    return (
-                        row,
-                        method == spec.method and nearest.items() <= values.items(),
-                        unmeasured,
-                    )
+                    return row, values == own, unmeasured
         return {}, False, stated(spec.method)
 
 
-def minutes(hours: float) -> int:
+def _minutes(hours: float) -> int:
     """Return the minutes to ask a cluster for: twice the estimate, and the start."""
     return round(START_MINUTES + MARGIN * 60 * hours)
 
 
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what decides the cost of a step, of a specification's dictionary or of a row."""
-    options = {
-        name: value for name, value in values["architecture_options"].items() if name != "w2_std"
-    }
+    options = dict(values["architecture_options"])
+    options.pop("w2_std", None)
     deciding = {**values, "architecture_options": tuple(sorted(options.items()))}
     return tuple(deciding[name] for name in DECIDING)
 
@@ -184,15 +177,13 @@ def own_benchmarks() -> Iterator[tuple[str, Row]]:
     seed.
     """
     for name, rule, folder in JOBS:
+        # The last row of a network counts: snapshots, which train for fewer epochs, come first.
         runs = Path("results/benchmarks", rule).glob("*/*")
-        for run in sorted(
-            runs, key=lambda run: ("+epoch" not in run.name, run)
-        ):  # the last counts: more epochs
+        for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):
             for path in sorted(run.glob("seed*.tsv")):
-                with contextlib.suppress(
-                    AuditError, OSError, StopIteration, *FOREIGN
-                ):  # what is damaged times nothing
-                    yield _own_row(name, path, read_json(RunKey.of(path).path(folder, "json")))
+                # What is damaged or untrained times nothing.
+                with contextlib.suppress(OSError, StopIteration, *FOREIGN):
+                    yield _own_row(name, path, facts_of(RunKey.of(path).path(folder, "json")))
                     break
 
 
@@ -209,12 +200,7 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
         seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
     if name == "seconds_per_epoch":
         epochs = facts["stopped_after"] or RunSpec.from_dict(facts["spec"]).last_epoch
-        if not epochs:
-            raise AuditError(f"{path}: of an untrained network, which times no epoch.")
         seconds = max(seconds, facts["seconds"]) / epochs
-    row = {key: facts["spec"][key] for key in DECIDING} | {
-        name: seconds,
-        "start_seconds": 0,
-        "machine": device,
-    }
+    row = {key: facts["spec"][key] for key in DECIDING}
+    row |= {name: seconds, "start_seconds": 0, "machine": device}
     return "cpu" if device.startswith("cpu") else "gpu", row

@@ -4,19 +4,15 @@ take.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
-from operator import add
 from pathlib import Path
-from typing import Any
 
 from fa_audit.core.errors import listed
 from fa_audit.experiments.costs import DEVICES, Costs, Hours
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.origins import Finished, facts_of
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.spec import DEPARTURES
 
 HEADER = (
     "setting",
@@ -51,130 +47,99 @@ def plan_table(
             default all.
     """
     grid = finished.origins.grid
-    networks = list(grid.all_run_keys()) if networks is None else sorted(networks)
-    by_block = (
-        _by_block(grid, networks),
-        _by_block(grid, grid.run_keys("runs") if audits is None else sorted(audits)),
-    )
-    rows, work = [], []
-    for block in dict.fromkeys(
-        setting.block for setting in grid.settings.values() if setting.block in by_block[0]
-    ):
-        trained, audited = (keys.get(block, []) for keys in by_block)
-        work.append(work_of(finished, trained, audited, costs))
-        rows.append(
-            [block, *(str(len(part)) for part in _parts(grid, trained)), *map(_text, work[-1])]
+    trained = _by_block(grid, grid.all_run_keys() if networks is None else networks)
+    audited = _by_block(grid, grid.run_keys("runs") if audits is None else audits)
+    rows = [list(HEADER)]
+    for block, keys in trained.items():
+        work = _work_cells(finished, keys, audited.get(block, []), costs)
+        rows.append([block, *_size_cells(grid, keys), *work])
+    every = [key for keys in trained.values() for key in keys]
+    asked = [key for keys in audited.values() for key in keys]
+    settings = sorted({key.setting for key in every})
+    work = _work_cells(finished, every, asked, costs)
+    rows.append(["in all", str(len(settings)), "", "", "", *work])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [""]
+    for name, *cells in rows:
+        aligned = (cell.rjust(width) for cell, width in zip(cells, widths[1:]))
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+    measured = []
+    for device in DEVICES:
+        machines = ", ".join(costs.machines(device)) or "nothing measured yet"
+        measured.append(f"{device.upper()}: {machines}")
+    lines += [NOTE, f"Measured on {'; '.join(measured)}."]
+    replaced = [name for name in settings if _is_replaced(grid, name)]
+    if replaced:
+        lines.append(
+            f"Replaces networks in results/ that have other specifications, of {listed(replaced)}."
+            " To keep them, give the settings other names."
         )
-    total, nets = (
-        [_text(reduce(add, column)) for column in zip(*work)],
-        {key.setting for key in networks},
-    )
-    table = [HEADER, *rows, ["in all", str(len(nets)), "", "", "", *total]]
-    widths = [max(map(len, column)) for column in zip(*table)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table
-    ]
-    machines = [
-        f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES
-    ]
-    notes = [
-        NOTE,
-        f"Measured on {'; '.join(machines)}.",
-        *_replaced(grid, nets),
-        *_other_torch(finished.torch),
-    ]
-    return "\n".join(["", *lines, *notes])
-
-
-def _other_torch(found: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for every other version of torch that finished networks were trained with: they
-    are kept.
-    """
-    installed = version("torch")
-    for other, count in sorted(found.items()):
-        if other != installed:
-            yield f"Finished networks of torch {other} (installed: {installed}): {count}. Delete them to train again."
+    # Results of another torch have other bits, but are kept.
+    others = sorted(finished.torch.keys() - {version("torch")})
+    if others:
+        lines.append(f"Finished networks of torch {listed(others)}: delete them to train again.")
+    return "\n".join(lines)
 
 
 def _by_block(grid: Grid, keys: Iterable[RunKey]) -> dict[str, list[RunKey]]:
-    """Group runs by the block of the configuration that they come from."""
-    found: dict[str, list[RunKey]] = {}
+    """Group runs by the block of the configuration that they come from, in its order."""
+    found: dict[str, list[RunKey]] = {setting.block: [] for setting in grid.settings.values()}
     for key in keys:
-        found.setdefault(grid.setting(key.setting).block, []).append(key)
-    return found
+        found[grid.setting(key.setting).block].append(key)
+    return {block: sorted(found[block]) for block in found if found[block]}
 
 
-def _parts(grid: Grid, keys: Sequence[RunKey]) -> tuple[set[Any], ...]:
-    """Return the settings, runs, baselines and seeds of networks."""
-    pairs = {(key.setting, key.run) for key in keys}
-    settings = {setting: grid.setting(setting) for setting, _ in pairs}
-    runs = {
-        run for name, setting in settings.items() for run in setting.runs if (name, run) in pairs
-    }
-    baselines = {
-        run
-        for name, setting in settings.items()
-        for run in setting.baselines
-        if (name, run) in pairs
-    }
-    return set(settings), runs, baselines, {key.seed for key in keys}
+def _size_cells(grid: Grid, keys: Sequence[RunKey]) -> list[str]:
+    """Return the numbers of settings, runs, baselines and seeds of networks."""
+    runs, baselines = set(), set()
+    for key in keys:
+        setting = grid.setting(key.setting)
+        if key.run in setting.runs:
+            runs.add(key.run)
+        if key.run in setting.baselines:
+            baselines.add(key.run)
+    settings, seeds = {key.setting for key in keys}, {key.seed for key in keys}
+    return [str(len(part)) for part in (settings, runs, baselines, seeds)]
 
 
-def _replaced(grid: Grid, names: Collection[str]) -> Iterator[str]:
-    """Yield a line for every setting whose first network is there with another specification."""
-    for setting in (setting for name, setting in grid.settings.items() if name in names):
-        keys = [key for role in ("runs", "baselines") for key in setting.run_keys(role)]
-        first = next((key for key in keys if Path(key.path("checkpoints", "json")).exists()), None)
-        if first is None:
-            continue
-        expected = DEPARTURES | grid.spec(first).to_dict()
-        found = DEPARTURES | facts_of(first.path("checkpoints", "json")).get("spec", expected)
-        if changed := [
-            f"{key} {found.get(key)}, now {now}"
-            for key, now in expected.items()
-            if found.get(key) != now
-        ]:
-            yield (
-                f"Replaces networks of setting '{setting.name}' that are in results/ with another specification"
-                f" ({listed(changed, 2)}). To keep them, give the setting another name."
-            )
-
-
-def work_of(
-    finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey], costs: Costs
-) -> list[Any]:
-    """Return what networks and audits take, for the columns from "trainings" on.
-
-    Returns:
-        the numbers of its own trainings, of trainings that an earlier row does, and of its own that
-        are done; then for each device the hours of every job to do, None where its network was not
-        measured.
+def _work_cells(
+    finished: Finished, keys: Sequence[RunKey], audits: Sequence[RunKey], costs: Costs
+) -> list[str]:
+    """Return the numbers of trainings, of those that an earlier row does and of finished ones, then
+    the hours of all jobs to do on every device.
     """
     grid = finished.origins.grid
     own = [key for key in keys if key not in grid.duplicate_runs]
-    to_train = [key for key in own if not finished.network(key)]
-    to_audit = [key for key in audited if not finished.audit(key)]
-    hours = []
+    to_train = [grid.spec(key) for key in own if not finished.network(key)]
+    to_audit = [grid.spec(key) for key in audits if not finished.audit(key)]
+    cells = [str(len(own)), str(len(keys) - len(own)), str(len(own) - len(to_train))]
     for device in DEVICES:
-        trainings = [costs.training_hours(grid.spec(key), device) for key in to_train]
-        hours.append([*trainings, *(costs.audit_hours(grid.spec(key), device) for key in to_audit)])
-    return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
+        hours = [costs.training_hours(spec, device) for spec in to_train]
+        hours += [costs.audit_hours(spec, device) for spec in to_audit]
+        cells.append(hours_text(hours))
+    return cells
 
 
-def _text(cell: int | list[Hours | None]) -> str:
-    """Return a count as it is, hours as their sum: ``~`` where some are estimates, ``?`` for jobs
-    without one.
+def hours_text(hours: Sequence[Hours | None]) -> str:
+    """Return a sum of hours: ``~`` if some are estimates, ``?`` for jobs without one.
 
-    >>> _text([Hours(0.25, measured=False), None]), _text([Hours(2, measured=True)]), _text([None]), _text([])
-    ('~0.25+?', '2.0', '?', '0.0')
+    >>> hours_text([Hours(0.25, measured=False), None]), hours_text([None]), hours_text([])
+    ('~0.25+?', '?', '0.0')
     """
-    if isinstance(cell, int):
-        return str(cell)
-    known = [hours for hours in cell if hours is not None]
-    if cell and not known:
+    known = [one for one in hours if one is not None]
+    if hours and not known:
         return "?"
-    total, about = (
-        sum(hours.value for hours in known),
-        "" if all(hours.measured for hours in known) else "~",
-    )
-    return f"{about}{total:.{2 if 0 < total < 1 else 1}f}{'+?' if len(known) < len(cell) else ''}"
+    total = sum(one.value for one in known)
+    about = "" if all(one.measured for one in known) else "~"
+    unknown = "+?" if len(known) < len(hours) else ""
+    return f"{about}{total:.{2 if 0 < total < 1 else 1}f}{unknown}"
+
+
+def _is_replaced(grid: Grid, name: str) -> bool:
+    """Return whether the first network of a setting that is there has another specification."""
+    setting = grid.setting(name)
+    for key in (*setting.run_keys("runs"), *setting.run_keys("baselines")):
+        if Path(key.path("checkpoints", "json")).exists():
+            expected = grid.spec(key).to_dict()
+            return bool(facts_of(key.path("checkpoints", "json")).get("spec", expected) != expected)
+    return False
