@@ -166,7 +166,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         ("describe nix --arguments [1]", "found '[1]'; expected a JSON mapping"),
         ("report pipe", "pipe: found a named pipe; expected a file"),
         ("list method", "invalid choice: 'method'"),
-        ("leaderboard --only bq", "unknown run 'bq'; known: bp, "),
+        ("board --only bq", "unknown run 'bq'; known: bp, "),
         ("draw mine.json --from tidy", "found AUDIT and --from"),
     ],
 )

@@ -58,7 +58,7 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
     )
     assert main(["report", str(path)]) == 0
     assert f"Verdict to quote: {report.checks.quoted}." in capsys.readouterr().out
-    for text in (str(report), report.to_markdown(), report._repr_html_()):
+    for text in (str(report), report.to_markdown()):
         assert not {"PASS.", "trustworthy"} & set(text.replace("<", " ").split())
     x, labels = (torch.cat(part) for part in zip(*network[1]))
     assert (

@@ -16,8 +16,8 @@ from test_readme import documents
 
 LEFT_OUT = {  # what is in a command -> why it is not run here
     "fa-audit train": "trains for minutes (tests/test_cli.py)",
-    "fa-audit draw --configfile": "draws for a minute (tests/test_leaderboard.py)",
-    "--output board": "draws for half a minute (tests/test_leaderboard.py)",
+    "fa-audit draw --configfile": "draws for a minute (tests/test_board.py)",
+    "--output board": "draws for half a minute (tests/test_board.py)",
     "--workflow-profile": "asks for Slurm or for a GPU (tests/test_profiles.py, tests/test_slurm.py)",
     "growth_accuracy.pdf": "asks for code of the document (tests/test_extending.py)",
 }

@@ -152,7 +152,7 @@ def test_every_panel_is_lettered_once(four, kind):
     titles = [ax.get_title(loc="left") for ax in four[kind].axes if ax.get_visible()]
     letters = [title[1] for title in titles if title.startswith("(")]
     assert letters == list(ascii_lowercase[: len(letters)])
-    assert letters or len(titles) == 1 or kind == "leaderboard"  # whose panels are networks
+    assert letters or len(titles) == 1 or kind == "board"  # whose panels are networks
 
 
 def test_texts_are_printed_as_they_are_unless_they_are_no_formula():

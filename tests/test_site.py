@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 PAGES = (
     "index",
     "tutorial",
-    "leaderboard",
+    "board",
     "protocol",
     "reproduction",
     "command_line",

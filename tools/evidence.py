@@ -18,31 +18,25 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
-import math
 import re
 import tarfile
 import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from tuned import choices, name_of
 
 from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.files import write_bytes
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.costs import cost_key, read_costs
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.experiments.spec import short_number
-from fa_audit.results.standings import BUSY, TIMES_BP
-from fa_audit.results.tables.audits import choose
 from fa_audit.results.tidy import KEY, read_audits, read_table, read_tidy, tidy_of, write_tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,7 +72,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     return path
 
 
-def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
+def add(folder: Path, audits: list[Path], results: Path) -> None:
     """Write the tables of a setting: those of the audits, and of the runs that only the old tables
     have.
     """
@@ -86,8 +80,6 @@ def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
         read_audits(audits),
         [results / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits],
     )
-    if busy:
-        tidy = replace(tidy, work=tidy.work.assign(**{BUSY: True}))
     tables = {}
     for name in TIDY:
         path, new = folder / f"{name}.csv", getattr(tidy, name)
@@ -104,10 +96,6 @@ def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
         )
         tables[path] = joined[[*new.columns, *joined.columns.difference(new.columns)]]
     work = tables[folder / "work.csv"]
-    if BUSY in work:
-        work[TIMES_BP] = (
-            tables[folder / "runs.csv"]["spec"].map(times_bp).where(work[BUSY].eq(True))
-        )
     work[list(RECORDED)] = work.reindex(columns=RECORDED).fillna("not recorded")
     write_tables(tables)
 
@@ -134,29 +122,11 @@ def pack(path: Path, audits: list[Path]) -> None:
     write_bytes(path, content.getvalue())
 
 
-def times_bp(spec: str) -> float:
-    """Return the time of a step over that of bp, which benchmarks/costs.py timed in turn; NaN where
-    it did not.
-
-    It times neither penalties nor the norms that a monitor reads.
-    """
-    run, rows = json.loads(spec), read_costs(ROOT / "benchmarks/costs.json").rows["cpu"]
-    if run["penalty"] or run["monitor"] or run.get("snapshot") is not None:
-        return math.nan
-    if (run["method"], run["frozen_blocks"], run["shallow"]) == ("bp", 0, False):
-        return 1.0
-    return float(rows.get(cost_key(run), {}).get(TIMES_BP, math.nan))
-
-
 def chosen_runs(tables: Path, settings: Sequence[str]) -> list[str]:
     """Return what the searches among some settings chose, as names of runs."""
     rows = read_tidy([tables / setting / "runs.csv" for setting in settings])
-    options = rows.runs.set_index(["run", "setting"])[["lr", "normalise"]]
-    picked = ((run, *options.loc[run, setting]) for run, setting in choose(rows).items())
-    return sorted(
-        f"{run}+lr{short_number(float(lr))}{'' if raw else '+unnormalised'}"
-        for run, lr, raw in picked
-    )
+    chosen = choices(rows.runs.assign(network=""))
+    return sorted(map(name_of, chosen["run"], chosen["lr"], chosen["normalise"]))
 
 
 def main() -> None:
@@ -186,11 +156,6 @@ def main() -> None:
         default=Path("results/evidence"),
         metavar="DIR",
         help="where audits go",
-    )
-    parser.add_argument(
-        "--busy",
-        action="store_true",
-        help="other work ran beside the trainings: their seconds are bounds",
     )
     parser.add_argument("--jobs", type=int, default=1, help="audits at once; default %(default)s")
     options = parser.parse_args()
@@ -254,7 +219,7 @@ def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.
         for key in there
     ]
     if audits := [job.result() for job in work]:
-        add(options.tables / name, audits, options.results, busy=options.busy)
+        add(options.tables / name, audits, options.results)
         pack(options.tables / name / "audits.tar.xz", audits)
         print(f"{name}: {len(audits)} audits", flush=True)
 

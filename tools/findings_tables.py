@@ -12,17 +12,24 @@ import pandas as pd
 
 from fa_audit.documents.formats import Table
 from fa_audit.protocol.limits import depth_margin
-from fa_audit.results.tables.rows import THREE_CHECK, WithInterval, by_setting, run_table
+from fa_audit.results.tables.rows import THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
 
 FINDINGS = (
-    WithInterval("accuracy (%)", "accuracy", scale=100, decimals=1),
-    WithInterval("margin over own frozen (points)", "margin", scale=100, decimals=1, signed=True),
-    WithInterval("log10 max growth", "log_growth", decimals=2),
-    WithInterval("log10 ||h_L|| / ||h_0||", "log_total_growth", decimals=2),
-    WithInterval("log10 ||h_L||", "log_state", decimals=2),
-    WithInterval("deep rho", "deep_rho_at_input", decimals=3),
-    WithInterval("deep rho, float32", "deep_rho_float32", decimals=3),
+    Column("accuracy (%)", "accuracy", spread="interval", scale=100, decimals=1),
+    Column(
+        "margin over own frozen (points)",
+        "margin",
+        spread="interval",
+        scale=100,
+        decimals=1,
+        signed=True,
+    ),
+    Column("log10 max growth", "log_growth", spread="interval", decimals=2),
+    Column("log10 ||h_L|| / ||h_0||", "log_total_growth", spread="interval", decimals=2),
+    Column("log10 ||h_L||", "log_state", spread="interval", decimals=2),
+    Column("deep rho", "deep_rho_at_input", spread="interval", decimals=3),
+    Column("deep rho, float32", "deep_rho_float32", spread="interval", decimals=3),
     THREE_CHECK,
 )
 FINDINGS_NOTE = (
@@ -65,10 +72,10 @@ def with_derived(tidy: Tidy) -> pd.DataFrame:
 
 
 BASELINES = (
-    WithInterval("accuracy (%)", "accuracy", scale=100, decimals=1),
-    WithInterval("own frozen (%)", "own_frozen_acc", scale=100, decimals=1),
-    WithInterval("bp+frozen (%)", "bp_frozen_acc", scale=100, decimals=1),
-    WithInterval("bp+shallow (%)", "shallow_acc", scale=100, decimals=1),
+    Column("accuracy (%)", "accuracy", spread="interval", scale=100, decimals=1),
+    Column("own frozen (%)", "own_frozen_acc", spread="interval", scale=100, decimals=1),
+    Column("bp+frozen (%)", "bp_frozen_acc", spread="interval", scale=100, decimals=1),
+    Column("bp+shallow (%)", "shallow_acc", spread="interval", scale=100, decimals=1),
 )
 BASELINES_NOTE = (
     "Means over seeds with 95 % t-intervals. Own frozen: blocks at initialisation, embedding and head trained by the "

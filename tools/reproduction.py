@@ -1,4 +1,4 @@
-"""Numbers, tables and figures of docs/reproduction.md, findings.md and leaderboard.md, from
+"""Numbers, tables and figures of docs/reproduction.md, findings.md and board.md, from
 reference/.
 """
 
@@ -26,8 +26,6 @@ from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS
 from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.experiments.spec import parse_run
-from fa_audit.methods import METHODS
 from fa_audit.results.artefacts import artefacts_from
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
@@ -41,23 +39,20 @@ MEASURED = Path("reference/measured")  # from the root, as origins of figures ha
 DOCUMENTS = {  # document -> configurations, their tidy tables, and how the names of what they make begin
     "reproduction": [("configs/measured.yaml", MEASURED, "")],
     "findings": [("configs/findings.yaml", MEASURED, "")],
-    "leaderboard": [
-        ("configs/field_digits.yaml", Path("reference/field"), ""),
-        ("config.yaml", Path("reference/field_cifar10"), "field"),
-    ],
+    "board": [("config.yaml", Path("reference/field_cifar10"), "field")],
 }
 SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
 SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
-OF_RUN, STATES, RHO = ["setting", "run", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
+OF_RUN, STATES, RHO = ["setting", "run", "n", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = (
     "margin over own frozen (points)",
     "log10 max growth",
     r"log10 \|\|h\_L\|\| / \|\|h\_0\|\|",
 )
 COLUMNS = {  # of docs/findings.md: those that the answer needs
-    "float32_rho": ["setting", "run", STATES, RHO, "deep rho, float32"],
+    "float32_rho": ["setting", "run", "n", STATES, RHO, "deep rho, float32"],
     "floor": [*OF_RUN, MARGIN, GROWTH],
-    "cumulative_growth": ["setting", "run", GROWTH, TOTAL, "three-check"],
+    "cumulative_growth": ["setting", "run", "n", GROWTH, TOTAL, "three-check"],
     "embedding": [*OF_RUN, MARGIN, STATES],
     "explosion": [*OF_RUN, MARGIN, GROWTH],
     "explosion_optimisers": [*OF_RUN, MARGIN, GROWTH],
@@ -72,7 +67,7 @@ def make(name: str, folder: Path) -> dict[str, str]:
 
     Returns:
         Parts of the document by name: what stands in place of a table whose settings were not run,
-        pictures (`NAME.png`), and `coverage`.
+        and pictures (`NAME.png`).
     """
     parts = {}
     for source, tidy, prefix in DOCUMENTS[name]:
@@ -94,8 +89,6 @@ def make(name: str, folder: Path) -> dict[str, str]:
                 parts[f"{key}.png"] = absent or f"![{entry['title']}]({name}/{key}.png)\n"
             elif absent:
                 parts[key] = absent
-        if prefix:
-            parts["coverage"] = coverage(config["labels"], grid, tidy)
     if name == "reproduction":
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
@@ -112,32 +105,6 @@ def _absent(entry: Mapping[str, Any], grid: Grid, tidy: Path) -> str:
     """Say which settings of a figure or table were not run; empty if all were."""
     absent = [setting for setting in grid.named(entry["settings"]) if not (tidy / setting).exists()]
     return f"*Not run yet: {', '.join(absent)}.*\n" if absent else ""
-
-
-def coverage(labels: Mapping[str, str], grid: Grid, tidy: Path) -> str:
-    """Say which rules have how many seeds in `field`, which have none, and how long the longest
-    training took.
-    """
-    setting, there = grid.settings["field"], (tidy / "field").exists()
-    runs, work = (
-        read_table(tidy / f"field/{table}.csv") if there else None for table in ("runs", "work")
-    )
-    seeds = {} if runs is None else runs.groupby("run")["seed"].nunique().to_dict()
-    chosen = {parse_run(run).method: run for run in setting.runs}
-    found: dict[str, list[str]] = {}
-    for method in METHODS:
-        count = seeds.get(chosen.get(method), 0)
-        state = f"{count} of {len(setting.seeds)} seeds" if count else "not trained yet"
-        found.setdefault(state if method in chosen else "not searched yet", []).append(
-            labels.get(method, method)
-        )
-    lines = [f"- {state}: {', '.join(names)}" for state, names in sorted(found.items())]
-    hours = (
-        []
-        if work is None
-        else [f"- the longest training of a seed: {work['seconds'].max() / 3600:.1f} hours"]
-    )
-    return "\n".join([*lines, *hours, ""])
 
 
 def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path, str]]:

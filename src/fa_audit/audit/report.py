@@ -8,12 +8,12 @@ from typing import Any
 from fa_audit.audit.record import record_of
 from fa_audit.audit.rendering import document
 from fa_audit.audit.result import AuditResult
-from fa_audit.documents.document import to_html, to_markdown, to_text
+from fa_audit.documents.document import to_markdown, to_text
 
 
 @dataclass(frozen=True)
 class DiagnosticReport(AuditResult):
-    """The result of an audit; `str()` is its text, and a notebook shows it as HTML."""
+    """The result of an audit; `str()` is its text, and a notebook shows it as markdown."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf',
@@ -28,5 +28,4 @@ class DiagnosticReport(AuditResult):
         """Return the report as a section in markdown."""
         return to_markdown(document(self))
 
-    def _repr_html_(self) -> str:
-        return to_html(document(self))
+    _repr_markdown_ = to_markdown

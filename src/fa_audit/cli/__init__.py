@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fa_audit import __version__
-from fa_audit.cli import boards, lists, models, results, runs
+from fa_audit.cli import board, lists, models, results, runs
 from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.extras import naming_extras
@@ -24,12 +24,11 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "audit": ("audit a model of your own, or a checkpoint", runs.audit_parser),
     "describe": ("propose where the states of a model are", models.describe_parser),
     "report": ("report on the audits of one run", results.report_parser),
-    "compare": ("place your audits among measured runs", boards.compare_parser),
-    "draw": ("make figures of your audits, or of measured runs", boards.draw_parser),
+    "board": ("rank measured runs and your own by accuracy", board.board_parser),
+    "draw": ("make figures of your audits, or of measured runs", board.draw_parser),
     "train": ("train one network and write its checkpoint", runs.train_parser),
     "check": ("check that a training method keeps its promises", models.check_parser),
     "list": ("list methods, architectures and data sets", lists.list_parser),
-    "leaderboard": ("rank measured runs and your own", boards.leaderboard_parser),
     "scorecard": ("compare published numbers with audits", results.scorecard_parser),
 }
 

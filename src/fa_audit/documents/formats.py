@@ -9,18 +9,18 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
-BLOCK_MARK = re.compile(
-    r"^(\d*)(>|-{2,}$|=+$|(?:#{1,6}|[-+.)])(?=\s|$))"
-)  # quotations, rules, headings, lists
+# At the start of a line: quotations, rules, headings, lists.
+BLOCK_MARK = re.compile(r"^(\d*)(>|-{2,}$|=+$|(?:#{1,6}|[-+.)])(?=\s|$))")
+FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")  # begin a formula in a spreadsheet
 HTML_STYLE = (
-    "body{font:14px sans-serif}table{border-collapse:collapse}caption{text-align:left;padding-bottom:1em}"
-    "th,td{padding:3px 8px;border-bottom:1px solid #ccc}th{text-align:left;border-bottom:2px solid #333}"
+    "<style>body{font:14px sans-serif}table{border-collapse:collapse}"
+    "th,td{padding:3px 8px;border-bottom:1px solid #ccc}</style>"
 )
 
 
@@ -39,6 +39,7 @@ class Number:
     measured: int = 1  # seeds measured,
     of: int = 1  # seeds expected; both printed where some are missing
     absent: str = ""  # printed where the value is missing; a dash if empty
+    interval: tuple[float, float] | None = None  # printed in brackets
 
 
 @dataclass(frozen=True)
@@ -46,73 +47,66 @@ class Table:
     """A table: cells as they are printed, and the numbers behind them in full precision for the
     CSV.
 
-    A line break in a text stays one in LaTeX and is a space elsewhere; ``||g_L||`` and ``1e-7`` are
-    mathematics.
+    In texts ``||g_L||`` and ``1e-7`` are mathematics, where a format has it.
     """
 
     caption: str  # what it shows and how its numbers were formed
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    values: pd.DataFrame | None = (
-        None  # see the module that builds the table; None where nothing writes them
-    )
+    values: pd.DataFrame | None = None  # None where nothing writes them
 
 
 def to_csv(table: Table) -> str:
-    """Format the values in full precision; a missing one is an empty field."""
+    """Format the values in full precision; a missing one is an empty field.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     assert table.values is not None, "nothing writes the values of this table"
-    return str(table.values.to_csv(index=False, lineterminator="\n"))
+    return str(table.values.map(_inert).to_csv(index=False, lineterminator="\n"))
+
+
+def _inert(value: Any) -> Any:
+    is_formula = isinstance(value, str) and value.startswith(FORMULA_MARKS)
+    return f"'{value}" if is_formula else value
 
 
 def to_markdown(table: Table) -> str:
     """Format a GitHub-flavoured table under its caption."""
     rules = ["---:" if right else "---" for right in right_aligned(table)]
-    rows = [[render(cell, MARKDOWN) for cell in row] for row in table.rows]
-    lines = [[escape_markdown(column) for column in table.columns], rules, *rows]
+    lines = [[escape_markdown(column) for column in table.columns], rules]
+    lines += _rendered(table, MARKDOWN)
     caption = f"{escape_markdown(table.caption)}\n\n" if table.caption else ""
     return caption + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_text(table: Table) -> str:
     """Format a table for a terminal: aligned columns without the caption."""
-    lines = [table.columns, *([render(cell, PLAIN) for cell in row] for row in table.rows)]
-    right = [False, *right_aligned(table)[1:]] if table.rows else [False] * len(table.columns)
+    lines = [list(table.columns), *_rendered(table, PLAIN)]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    padded = (
-        [cell.rjust(n) if r else cell.ljust(n) for cell, n, r in zip(line, widths, right)]
-        for line in lines
-    )
-    return "".join("  ".join(line).rstrip() + "\n" for line in padded)
+    text = ""
+    for first, *others in lines:
+        padded = map(str.rjust, others, widths[1:])
+        text += "  ".join([first.ljust(widths[0]), *padded]).rstrip() + "\n"
+    return text
 
 
-def to_html(*tables: Table) -> str:
-    """Format a page that holds only tables, for the report."""
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><style>{HTML_STYLE}</style></head><body>\n'
-        f"{''.join(map(_html_table, tables))}</body></html>\n"
-    )
+def to_html(table: Table) -> str:
+    """Format a page that holds only the table, for the report."""
+    import pandas as pd
 
-
-def _html_table(table: Table) -> str:
-    sides = ["right" if number else "left" for number in right_aligned(table)]
-    rows = ["".join(f"<th>{html.escape(column)}</th>" for column in table.columns)]
-    for row in table.rows:
-        cells = (
-            f'<td style="text-align:{side}">{render(cell, HTML)}</td>'
-            for cell, side in zip(row, sides)
-        )
-        rows.append("".join(cells))
-    lines = "".join(f"<tr>{row}</tr>\n" for row in rows)
-    return f"<table><caption>{html.escape(table.caption)}</caption>\n{lines}</table>\n"
+    frame = pd.DataFrame(_rendered(table, PLAIN), columns=table.columns)
+    with pd.option_context("display.max_colwidth", None):  # else pandas cuts long texts
+        body = frame.to_html(index=False, border=0, justify="left")
+    caption = f"<p>{html.escape(table.caption)}</p>"
+    return f'<!DOCTYPE html>\n<meta charset="utf-8">{HTML_STYLE}\n{caption}\n{body}\n'
 
 
 def one_line(text: str) -> str:
     """Return a text with single spaces in place of white space and of control characters, which no
     format can hold.
     """
-    return " ".join(
-        "".join(character if character.isprintable() else " " for character in text).split()
-    )
+    visible = (character if character.isprintable() else " " for character in text)
+    return " ".join("".join(visible).split())
 
 
 def escape_markdown(text: str) -> str:
@@ -126,10 +120,9 @@ def escape_block(text: str) -> str:
 
 
 def right_aligned(table: Table) -> list[bool]:
-    """Return for every column whether it holds only numbers; an empty list for a table without
-    rows.
-    """
-    return [all(isinstance(cell, Number) for cell in column) for column in zip(*table.rows)]
+    """Return for every column whether it holds only numbers; False in a table without rows."""
+    columns = list(zip(*table.rows)) or [("",)] * len(table.columns)
+    return [all(isinstance(cell, Number) for cell in column) for column in columns]
 
 
 @dataclass(frozen=True)
@@ -137,16 +130,19 @@ class Dialect:
     """How one format writes text, numbers, ±, powers of ten, infinity and nothing."""
 
     text: Callable[[str], str]
-    number: str
-    plus_minus: str
-    power: str
-    infinity: str
-    absent: str
+    number: str = "{}"
+    plus_minus: str = " ± "
+    power: str = "{}e{}"
+    infinity: str = "inf"
+    absent: str = "–"  # noqa: RUF001 the en dash is meant
 
 
-MARKDOWN = Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
-PLAIN = replace(MARKDOWN, text=one_line)
-HTML = replace(MARKDOWN, text=html.escape)
+PLAIN = Dialect(one_line)
+MARKDOWN = Dialect(escape_markdown)
+
+
+def _rendered(table: Table, dialect: Dialect) -> list[list[str]]:
+    return [[render(cell, dialect) for cell in row] for row in table.rows]
 
 
 def render(cell: str | Number, dialect: Dialect) -> str:
@@ -155,23 +151,29 @@ def render(cell: str | Number, dialect: Dialect) -> str:
         return dialect.text(cell)
     if cell.value is None or math.isnan(cell.value):
         return dialect.text(cell.absent) if cell.absent else dialect.absent
-    parts = [value for value in (cell.value, cell.deviation) if value is not None]
-    body = dialect.plus_minus.join(_digits(value, cell.decimals, dialect) for value in parts)
-    sign = "+" if cell.signed and cell.value >= 0 else ""
+    body = _digits(cell.value, cell, dialect)
+    if cell.deviation is not None:
+        unsigned = replace(cell, signed=False)
+        body += dialect.plus_minus + _digits(cell.deviation, unsigned, dialect)
+    text = dialect.number.format(body)
+    if cell.interval:
+        ends = ", ".join(_digits(end, cell, dialect) for end in cell.interval)
+        text += f" {dialect.text('[')}{dialect.number.format(ends)}{dialect.text(']')}"
     missing = f" ({cell.measured}/{cell.of})" if cell.measured < cell.of else ""
-    return dialect.number.format(sign + body) + missing
+    return text + missing
 
 
-def _digits(value: float, decimals: int | None, dialect: Dialect) -> str:
-    """Format the digits of one number."""
+def _digits(value: float, cell: Number, dialect: Dialect) -> str:
+    """Format the digits of one number of a cell."""
+    sign = "+" if cell.signed and value >= 0 else ""
     if math.isinf(value):
-        return ("-" if value < 0 else "") + dialect.infinity
-    if decimals is not None:
-        return f"{value:z.{decimals}f}"  # z: no minus before 0.0
+        return ("-" if value < 0 else sign) + dialect.infinity
+    if cell.decimals is not None:
+        return f"{sign}{value:z.{cell.decimals}f}"  # z: no minus before 0.0
     short = f"{value:#.3g}".removesuffix(".")
     if "e" not in short and abs(value) >= 0.01:
-        return short
+        return sign + short
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
-    return dialect.power.format(mantissa, int(exponent))
+    return sign + dialect.power.format(mantissa, int(exponent))

@@ -22,6 +22,9 @@ from fa_audit.results.tables import TABLES_OF_WORK
 if TYPE_CHECKING:
     from fa_audit.results.tidy import Tidy
 
+# Section, kind, title, name of the files without endings, tables.
+Shown = tuple[str, str, str, str, "Tidy"]
+
 
 def artefact_entry(
     config: Mapping[str, Any], grid: Grid, section: str, name: str
@@ -31,15 +34,15 @@ def artefact_entry(
     Raises:
         AuditError: the configuration has no such figure or table.
     """
-    if name not in config.get(section, {}):
-        raise unknown(
-            section.removesuffix("s"), name, config.get(section, {}), where="the configuration"
-        )
-    entry = {"kind": name} | config[section][name] | {"thresholds": config.get("thresholds", {})}
+    entries = config.get(section, {})
+    if name not in entries:
+        raise unknown(section.removesuffix("s"), name, entries, where="the configuration")
+    entry = {"kind": name} | entries[name] | {"thresholds": config.get("thresholds", {})}
     settings = grid.named(entry["settings"])
-    members = [grid.settings[setting] for setting in settings]
-    runs = {run for member in members for run in (*member.runs, *member.baselines)}
-    named = {*settings, *runs, *(parse_run(run).method for run in runs)}
+    named = set(settings)
+    for member in (grid.settings[setting] for setting in settings):
+        for run in (*member.runs, *member.baselines):
+            named |= {run, parse_run(run).method}
     labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
     return entry | {"settings": settings, "labels": labels}
 
@@ -51,11 +54,9 @@ def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> 
     Raises:
         AuditError: there is one; `line_of` finds its file and line.
     """
-    texts = {
-        f"figures.{name}.title": figure["title"]
-        for name, figure in config.get("figures", {}).items()
-    }
-    texts |= {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
+    texts = {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
+    for name, figure in config.get("figures", {}).items():
+        texts[f"figures.{name}.title"] = figure["title"]
     for place, text in texts.items():
         if "$" in text:
             from fa_audit.results.figures.style import check_texts
@@ -73,7 +74,7 @@ def artefacts_from(
     grid: Grid,
     folder: Path,
     output: Path,
-    more: dict[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Make every figure and table of a configuration from tidy tables; yield its name, and why it
     is not made.
@@ -86,36 +87,39 @@ def artefacts_from(
         folder: where the tables are.
         more: keys of every entry, such as its runs and width, in place of its own.
     """
-    from fa_audit.results.figures.files import write_figure
     from fa_audit.results.measured import settings_in, tables_of
-    from fa_audit.results.tables.files import write_table
 
-    write, there = {"figures": write_figure, "tables": write_table}, settings_in(folder)
+    there = settings_in(folder)
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
     for section, name in tqdm(every, "figure or table", leave=False, disable=None):
-        entry = artefact_entry(config, grid, section, name) | (more or {})
-        files = artefact_files(section, name, str(output))
+        entry = artefact_entry(config, grid, section, name) | dict(more or {})
         absent = [setting for setting in entry["settings"] if setting not in there]
         if 0 < len(absent) < len(entry["settings"]):
             entry["settings"] = [setting for setting in entry["settings"] if setting in there]
             called = [entry["labels"].get(setting, setting) for setting in absent]
             entry["title"] += f"; not run: {', '.join(called)}"
+        files, origin = artefact_files(section, name, str(output)), f"{section}/{name}{ORIGIN}"
+        problem = ""
         try:
-            tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
-            write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")
+            inputs = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
+            _write(section)(entry, inputs, files, output / origin)
         except AuditError as error:
-            yield f"{section}/{name}", str(error)
-        else:
-            yield f"{section}/{name}", ""
+            problem = str(error)
+        yield f"{section}/{name}", problem
 
 
-Shown = tuple[
-    str, str, str, str, "Tidy"
-]  # section, kind, title, name of the files without endings, tables
+def _write(section: str) -> Callable[..., None]:
+    if section == "figures":
+        from fa_audit.results.figures.files import write_figure
+
+        return write_figure
+    from fa_audit.results.tables.files import write_table
+
+    return write_table
 
 
-def boards(
-    shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: dict[str, Any]
+def write_shown(
+    shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: Mapping[str, Any]
 ) -> Iterator[Path]:
     """Make figures and tables of what is in memory; yield their files, ``OUTPUT/NAME.ENDING``.
 
@@ -123,26 +127,26 @@ def boards(
         inputs: the files that the tables were made of.
         more: other keys of every entry.
     """
-    from fa_audit.results.figures.files import write_figure
-    from fa_audit.results.tables.files import write_table
-
     for section, kind, title, name, tidy in shown:
-        entry = {"kind": kind, "title": title, "labels": {}, "thresholds": {}} | more
+        entry = {"kind": kind, "title": title, "labels": {}, "thresholds": {}} | dict(more)
         files = [output / f"{name}.{ending}" for ending in ENDINGS[section]]
-        {"figures": write_figure, "tables": write_table}[section](entry, inputs, files, tidy=tidy)
+        _write(section)(entry, inputs, files, tidy=tidy)
         yield from files
 
 
-def of_audits(tidy: Tidy) -> Iterator[Shown]:
-    """Yield what is drawn of one's own audits: an overview and the layers of every setting, and all
-    together.
+def board_of(tidy: Tidy) -> Iterator[Shown]:
+    """Yield the board as a table and, if any audit has a frozen baseline, as a figure."""
+    yield "tables", "board", "Board", "board", tidy
+    if tidy.has("own_frozen_acc"):
+        yield "figures", "board", "Accuracy and own frozen blocks", "board", tidy
+
+
+def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:
+    """Yield what is drawn of user audits: an overview and the layers of every setting, and the
+    board of all.
     """
     for setting in tidy.settings:
-        end = "" if len(tidy.settings) == 1 else f"_{slug(setting)}"
-        yield from (
-            ("figures", kind, setting, kind + end, tidy.of(setting))
-            for kind in ("audit_overview", "layers")
-        )
-    if tidy.has("own_frozen_acc"):
-        yield "figures", "leaderboard", "Accuracy and own frozen blocks", "accuracy_frozen", tidy
-    yield "tables", "audits", "Audits", "audits", tidy
+        end = f"_{slug(setting)}" if len(tidy.settings) > 1 else ""
+        for kind in ("audit_overview", "layers"):
+            yield "figures", kind, setting, kind + end, tidy.of(setting)
+    yield from board_of(tidy)

@@ -17,7 +17,7 @@ FIGURES: dict[str, str] = {
     "depth_sweep": "fa_audit.results.figures.depth:depth_sweep",
     "layer0_dominance": "fa_audit.results.figures.cosines:layer0_dominance",
     "layers": "fa_audit.results.figures.cosines:layers",
-    "leaderboard": "fa_audit.results.figures.leaderboard:draw",
+    "board": "fa_audit.results.figures.board:draw",
     "penalty_rescue": "fa_audit.results.figures.training:penalty_rescue",
     "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
     "trajectories": "fa_audit.results.figures.training:trajectories",

@@ -32,15 +32,14 @@ def write_table(
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
-    table = call(
-        "table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"]
-    )
+    words = {"title": entry["title"], "labels": entry["labels"]}
+    table = call("table", TABLES, entry["kind"], Table, tidy, **words)
     formats = {".csv": to_csv, ".md": to_markdown, ".html": to_html}
     for path in map(Path, tables):
-        latex = path.suffix == ".tex"
-        words = {"name": path.stem, "title": entry["title"]}
-        write_text(
-            path, to_latex(table, str(origin), **words) if latex else formats[path.suffix](table)
-        )
+        if path.suffix == ".tex":
+            text = to_latex(table, str(origin), name=path.stem, title=entry["title"])
+        else:
+            text = formats[path.suffix](table)
+        write_text(path, text)
     if origin_file:
         write_json(origin_file, origin.to_dict())

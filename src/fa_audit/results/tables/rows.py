@@ -1,236 +1,224 @@
-"""Tables from the tidy table of runs: a row is one run of one setting, and its numbers summarise
-all of its seeds.
-"""
+"""Tables of runs: a row is one run of one setting, and its numbers summarise its seeds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.paths import AT_INPUT
+from fa_audit.protocol.checks import CHECKS as CHECKS_BY_NAME
 from fa_audit.protocol.checks import lettered
 from fa_audit.protocol.over_seeds import verdict_over_seeds
-from fa_audit.protocol.rules import RULES
-from fa_audit.results.standings import of_run
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, side_of
 
-STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
-NETWORK = (
-    "width",
-    "depth",
-    "epochs",
-    "penalty",
-)  # further fields of a row's specification in `values`
-CREDITS = {  # suffix of the metrics' names -> sentence of the caption
+STATISTICS = ("n", "mean", "deviation", "low", "high", "median", "max")
+INCOMPLETE = "n: seeds. A number that fewer seeds have says how many do, as (2/3)."
+# What a caption says of credits, by the suffix of their metrics' names.
+CREDITS = {
     "": " Credits are compared at the blocks' outputs.",
-    AT_INPUT: " Credits are compared at the blocks' inputs, as published ones: some audits have no others.",
+    AT_INPUT: " Credits are compared at the blocks' inputs: some audits have no others.",
 }
-INCOMPLETE = "A number that not all seeds have says how many do, as (2/3)."
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers; `decimals`, `signed` and `absent` as in `Number`."""
+    """A column of numbers: a statistic over the seeds of each row."""
 
     heading: str
     quantity: str  # a column of the runs table
-    statistic: str = "mean"  # of `STATISTICS`, over the seeds
-    spread: (
-        tuple[str, str] | tuple[()]
-    ) = ()  # quantity and statistic of what is printed behind ±, if anything
-    scale: float = 1  # of printed numbers; `Table.values` are not scaled
+    statistic: Literal["mean", "median", "max"] = "mean"
+    spread: Literal["", "deviation", "interval"] = ""  # printed behind the number
+    scale: float = 1  # of printed numbers; those of the CSV are not scaled
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
 
-    def at(self, side: str) -> Column:
-        """Return the column of the same credit metric at a side of the blocks, as `side_of` names
-        it.
-        """
-        spread = (f"{self.spread[0]}{side}", self.spread[1]) if self.spread else ()
-        return replace(
-            self,
-            heading=f"{self.heading} at input",
-            quantity=f"{self.quantity}{side}",
-            spread=spread,
-        )
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
-        """Return the printed number of one row: of the seeds in `group`, where its setting has so
-        many `seeds`.
-        """
-        summary = summary_of(group[self.quantity])
-        deviation = summary_of(group[self.spread[0]])[self.spread[1]] if self.spread else None
-        value, deviation = (
-            None if x is None else self.scale * x for x in (summary[self.statistic], deviation)
-        )
+    def cell(self, group: pd.DataFrame) -> Number:
+        """Return the printed number of the seeds of one row."""
+        found = summary_of(group[self.quantity])
+        scaled = {name: _times(self.scale, found[name]) for name in STATISTICS}
+        has_interval = self.spread == "interval" and scaled["low"] is not None
         return Number(
-            value, self.decimals, deviation, self.signed, summary["n"], seeds, self.absent
+            scaled[self.statistic],
+            decimals=self.decimals,
+            deviation=scaled["deviation"] if self.spread == "deviation" else None,
+            signed=self.signed,
+            measured=found["n"],
+            of=len(group),
+            absent=self.absent,
+            interval=(scaled["low"], scaled["high"]) if has_interval else None,
         )
 
-
-class WithInterval(Column):
-    """A column of means, each with its 95 % t-interval over the seeds where there are several."""
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> Number | str:  # type: ignore[override]
-        """Return the printed text of one row; arguments as for `Column.cell`."""
-        summary = summary_of(group[self.quantity])
-        if summary["interval_low"] is None:
-            return super().cell(group, seeds)
-        numbers = (self.scale * summary[name] for name in ("mean", "interval_low", "interval_high"))
-        return "{} [{}, {}]".format(
-            *(f"{number:{'+' * self.signed}.{self.decimals}f}" for number in numbers)
-        )
+    def values(self, group: pd.DataFrame) -> dict[str, Any]:
+        """Return what the CSV has of one row: `STATISTICS` in full precision."""
+        found = summary_of(group[self.quantity])
+        return {f"{self.quantity}_{name}": value for name, value in found.items()}
 
 
 @dataclass(frozen=True)
-class Made:
-    """A column whose cells a function makes from the seeds of a row and the number of seeds of its
-    setting.
-    """
+class TextColumn:
+    """A column of texts, which a function makes from the seeds of each row."""
 
     heading: str
-    make: Callable[[pd.DataFrame, int], str | Number]
+    cell: Callable[[pd.DataFrame], str | Number]
 
-    def cell(self, group: pd.DataFrame, seeds: int) -> str | Number:
-        """Return the printed cell of one row; arguments as for `Column.cell`."""
-        return self.make(group, seeds)
+    def values(self, group: pd.DataFrame) -> dict[str, Any]:
+        """Return what the CSV has of one row."""
+        found = self.cell(group)
+        return {self.heading: found.value if isinstance(found, Number) else found}
 
 
-def three_check(group: pd.DataFrame, seeds: int) -> str:
-    """Return the three-check verdict of all seeds, or how many seeds got which, the most frequent
-    first.
-    """
+def three_check(group: pd.DataFrame) -> str:
+    """Return the three-check verdict of all seeds, or how many seeds got which."""
     found = group["three_check"].astype(object).fillna("no verdict")
     marks = group["three_check_borderline"].map({True: " (borderline)"}).fillna("")
     counts = Counter(found + marks)
-    if list(counts.values()) == [seeds]:
+    if len(counts) == 1:
         return next(iter(counts))
-    return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
+    return ", ".join(f"{verdict} {count}/{len(group)}" for verdict, count in counts.most_common())
 
 
-def four_check(group: pd.DataFrame, seeds: int) -> str:
-    """Return one four-check verdict for all seeds, with its count, and what would settle a
-    borderline one.
+def four_check(group: pd.DataFrame) -> str:
+    """Return one four-check verdict for all seeds, and what would settle a borderline one."""
+    return str(verdict_over_seeds(group.to_dict("records")))
+
+
+def outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
+    """Return of every check, by its letter: outcome, mean distance from the limit with its 95 %
+    interval, and the number of seeds in which it fires.
     """
-    return verdict_over_seeds(group.to_dict("records")).text(seeds).replace("; ", ";\n")
+    found: dict[str, Any] = {}
+    for letter, check in verdict_over_seeds(group.to_dict("records")).checks.items():
+        outcome = {True: "fires", False: "passes", None: "not evaluated"}[check.fires]
+        low, high = check.interval or (None, None)
+        found |= {letter: outcome + "?" * check.borderline, f"{letter}_distance": check.mean}
+        found |= {f"{letter}_low": low, f"{letter}_high": high}
+        found[f"{letter}_fires"] = int(group[f"{lettered()[letter]}_fires"].eq(True).sum())
+    return found
 
 
-THREE_CHECK, FOUR_CHECK = Made("three-check", three_check), Made("four-check", four_check)
-AnyColumn = Column | Made
+def _fires(group: pd.DataFrame) -> str:
+    found = outcomes_of(group)
+    fires = [letter for letter in lettered() if found[letter].startswith("fires")]
+    return " ".join(letter + "?" * found[letter].endswith("?") for letter in fires) or "none"
+
+
+def _checks(group: pd.DataFrame) -> str:
+    found, texts = outcomes_of(group), []
+    for letter, name in lettered().items():
+        scale = CHECKS_BY_NAME[name].scale
+        write = ("{:+.1f}" if scale > 1 else "{:+.2f}").format
+        mean, low, high = (found[f"{letter}_{part}"] for part in ("distance", "low", "high"))
+        text = f"{letter} {found[letter]}"
+        if mean is not None:
+            text += f" {write(scale * mean)}"
+        if low is not None:
+            text += f" [{write(scale * low)}, {write(scale * high)}]"
+        count = found[f"{letter}_fires"]
+        if count:
+            text += f" (fires in {count}/{len(group)})"
+        texts.append(text)
+    return "; ".join(texts)
+
+
+FIRES = TextColumn("fires", _fires)
+CHECKS = TextColumn("checks", _checks)
+N = TextColumn("n", lambda group: Number(len(group), decimals=0))
+THREE_CHECK = TextColumn("three-check", three_check)
+FOUR_CHECK = TextColumn("four-check", four_check)
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
-    """Return every (setting, run): settings in their order, in each the runs by mean accuracy, best
-    first.
-    """
-    return [(setting, run) for setting in tidy.settings for run in rank_runs(tidy.of(setting).runs)]
+    """Return every (setting, run): settings in their order, in each the best mean accuracy first."""
+    rows = []
+    for setting in tidy.settings:
+        rows += [(setting, run) for run in rank_runs(tidy.of(setting).runs)]
+    return rows
 
 
 def run_table(
     tidy: Tidy,
-    columns: Sequence[AnyColumn],
+    columns: Sequence[Column | TextColumn],
     *,
     rows: Iterable[tuple[str, str]],
     caption: str,
     labels: Mapping[str, str],
-    varied: Sequence[str] = (),
 ) -> Table:
-    """Return a table with a row for every (setting, run), led by the setting where there are
-    several, and the run.
-
-    ``values`` is tidy, one number a row: ``setting, run, label``, `NETWORK`, ``quantity, statistic,
-    seed, n, value, verdict``. Statistic ``seed`` is one seed's own value; the others (`STATISTICS`;
-    deviation with divisor n - 1, the 95 % t-interval) are over the `n` seeds that have one.
-    Accuracies are fractions. Both verdicts are among the quantities, whatever is printed; their
-    text is in its own column. Statistic ``over_seeds`` is the four-check verdict over all seeds,
-    `n` of which agree; ``<check>_distance`` is what it is formed of (see docs/protocol.md), and its
-    statistic ``seeds_to_settle`` the number of seeds that would settle a borderline check.
+    """Return a table with a row for every (setting, run), led by the setting if there are several.
 
     Args:
         labels: how to print runs and settings; their names where they are not listed.
-        varied: columns of the runs table that distinguish the settings and are printed in place of
-            their labels; they are in ``values``, too.
     """
-    plain = [column for column in columns if isinstance(column, Column)]
-    of_credits = {
-        column.quantity for column in plain if f"{column.quantity}{AT_INPUT}" in tidy.runs
-    }
-    if side := side_of(tidy.runs, *of_credits):
-        columns = [
-            column.at(side) if getattr(column, "quantity", "") in of_credits else column
-            for column in columns
-        ]
-    seeds = tidy.runs.groupby("setting")["seed"].nunique().loc[list(tidy.settings)]
-    several = len(tidy.settings) > 1 and not varied
-    values, cells = [], []
+    columns, side = _at_one_side(tidy.runs, columns)
+    groups = dict(list(tidy.runs.sort_values("seed").groupby(["setting", "run"])))
+    # A table of one setting names it in its title.
+    leading = ("setting", "run") if len(tidy.settings) > 1 else ("run",)
+    cells, values = [], []
     for setting, run in rows:
-        group = of_run(tidy, setting, run)
-        label = label_of(run, group, labels)
-        first = (labels.get(setting, setting), label)[0 if several else 1 :]
-        cells.append((*first, *(_option(group[name].iloc[0]) for name in varied),
-                      *(column.cell(group, seeds[setting]) for column in columns)))  # fmt: skip
-        values += _values(group, label, columns, dict.fromkeys((*NETWORK, *varied)))
+        group = groups[setting, run]
+        names = {
+            "setting": labels.get(setting, setting),
+            "run": labels.get(run, run) + _stopped(group),
+        }
+        shown = [column.cell(group) for column in (N, *columns)]
+        cells.append((*(names[name] for name in leading), *shown))
+        found: dict[str, Any] = {"setting": setting, "run": run}
+        for column in (N, *columns):
+            found |= column.values(group)
+        found |= outcomes_of(group)
+        values.append(found)
+    headings = [column.heading for column in columns]
     return Table(
-        caption=f"{caption}{CREDITS[side] if of_credits else ''} {seeds_text(seeds.to_dict(), labels)} {INCOMPLETE}",
-        columns=(
-            *("setting", "run")[0 if several else 1 :],
-            *varied,
-            *(column.heading for column in columns),
-        ),
-        rows=tuple(cells),
-        values=pd.DataFrame(values).astype({"seed": "Int64", "value": float}),
+        f"{caption}{side} {INCOMPLETE}",
+        (*leading, N.heading, *headings),
+        tuple(cells),
+        pd.DataFrame(values),
     )
 
 
-def _option(value: Any) -> str | Number:
-    """Return how one of the varied values is printed: text, yes or no, or a number."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    return Number(value, decimals=0 if isinstance(value, int | np.integer) else None)
-
-
-def label_of(name: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """Return how a run or setting is printed; stopped ones with the number of their stopped
-    networks.
+def _at_one_side(
+    runs: pd.DataFrame, columns: Sequence[Column | TextColumn]
+) -> tuple[list[Column | TextColumn], str]:
+    """Return the columns at the side of the blocks at which all audits have credits, and a sentence
+    that says so.
     """
+    plain = [column.quantity for column in columns if isinstance(column, Column)]
+    credits = [name for name in plain if f"{name}{AT_INPUT}" in runs]
+    side = side_of(runs, *credits)
+    chosen = []
+    for column in columns:
+        if side and isinstance(column, Column) and column.quantity in credits:
+            column = replace(
+                column, heading=f"{column.heading} at input", quantity=f"{column.quantity}{side}"
+            )
+        chosen.append(column)
+    return chosen, CREDITS[side] if credits else ""
+
+
+def _times(scale: float, value: float | None) -> Any:
+    return None if value is None else scale * value
+
+
+def _stopped(group: pd.DataFrame) -> str:
     stopped = int(group["stopped_after"].notna().sum())
-    label = labels.get(name, name)
-    return f"{label} (stopped early {stopped}/{len(group)})" if stopped else label
-
-
-def seeds_text(seeds: Mapping[str, int], labels: Mapping[str, str]) -> str:
-    """Return how many seeds the settings have, for a caption: once if all have as many."""
-    of: dict[int, list[str]] = {}
-    for setting, count in seeds.items():
-        of.setdefault(count, []).append(labels.get(setting, setting))
-    if len(of) == 1:
-        return f"Seeds: n = {next(iter(of))}."
-    return (
-        "Seeds: "
-        + "; ".join(f"n = {count} in {', '.join(named)}" for count, named in of.items())
-        + "."
-    )
+    return f" (stopped early {stopped}/{len(group)})" if stopped else ""
 
 
 def summary_of(values: pd.Series) -> dict[str, Any]:
-    """Return `STATISTICS` and n of the seeds that were measured; None where a statistic does not
-    exist.
+    """Return `STATISTICS` of the seeds that were measured; None where a statistic does not exist.
 
-    An infinite value leaves a mean (infinite, if all infinite ones have one sign), a median and a
-    maximum.
+    ``low`` and ``high`` are the ends of the 95 % t-interval. Infinite values leave a mean, a median
+    and a maximum.
     """
     measured = values.astype(float).dropna().to_numpy()
-    summary: dict[str, Any] = {"n": measured.size} | dict.fromkeys(STATISTICS)
+    summary: dict[str, Any] = dict.fromkeys(STATISTICS) | {"n": measured.size}
     if not measured.size:
         return summary
     with np.errstate(invalid="ignore"):  # inf - inf
@@ -238,47 +226,5 @@ def summary_of(values: pd.Series) -> dict[str, Any]:
     if np.isfinite(measured).all():
         found = summarise(measured)
         low, high = found.interval or (None, None)
-        summary |= {"deviation": found.deviation, "interval_low": low, "interval_high": high}
+        summary |= {"deviation": found.deviation, "low": low, "high": high}
     return summary
-
-
-def _values(
-    group: pd.DataFrame, label: str, columns: Sequence[AnyColumn], network: Iterable[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ``values`` for one row of the table."""
-    key = group.iloc[0]
-    common = (
-        {name: key[name] for name in ("setting", "run")}
-        | {"label": label}
-        | {name: key[name] for name in network}
-    )
-    numbers = [column for column in columns if isinstance(column, Column)]
-    shown = [name for column in numbers for name in (column.quantity, *column.spread[:1])]
-    for quantity in dict.fromkeys(
-        [*shown, *(f"{check}_distance" for check in lettered().values())]
-    ):
-        named = common | {"quantity": quantity}
-        for seed, value in zip(group["seed"], group[quantity]):
-            yield named | {
-                "statistic": "seed",
-                "seed": seed,
-                "n": int(pd.notna(value)),
-                "value": value,
-            }
-        summary = summary_of(group[quantity])
-        for statistic in STATISTICS:
-            yield named | {"statistic": statistic, "n": summary["n"], "value": summary[statistic]}
-    together = verdict_over_seeds(group.to_dict("records"))
-    yield common | {
-        "quantity": "four_check",
-        "statistic": "over_seeds",
-        "n": together.count,
-        "verdict": str(together),
-    }
-    for letter, check in lettered().items():
-        settles = {"statistic": "seeds_to_settle", "value": together.checks[letter].settles}
-        yield common | {"quantity": f"{check}_distance", "n": together.checks[letter].n} | settles
-    for verdict in RULES:
-        for seed, text in zip(group["seed"], group[verdict]):
-            yield common | {"quantity": verdict, "statistic": "seed", "seed": seed,
-                            "n": int(pd.notna(text)), "verdict": text}  # fmt: skip

@@ -1,0 +1,116 @@
+"""`fa-audit board` and `draw`: measured runs and audits of your own, without training."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.provided import provided
+
+MEASURED = "configs/measured.yaml"
+FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
+KEY = (
+    "rank: runs that no paired test tells apart share one\n"
+    "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
+    "fires: a growth, b gradient, c stability, d depth; ? is borderline\n"
+    "seconds: of the shortest training, in parentheses over bp's"
+)
+
+
+def board_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit board`."""
+    # Fonts are not news.
+    parser.set_defaults(command=_board, log_level=logging.WARNING)
+    _add_audits(parser, "JSON of audits of your own")
+    words = "write table and figure board.* there; default the terminal"
+    parser.add_argument("--output", type=Path, metavar="DIR", help=words)
+
+
+def draw_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit draw`."""
+    parser.set_defaults(command=_draw, log_level=logging.WARNING)
+    words = "JSON of audits of your own; default none: the figures and tables of --configfile"
+    _add_audits(parser, words)
+    words = f"the configuration; default {MEASURED}"
+    parser.add_argument("--configfile", type=Path, metavar="FILE", help=words)
+    words = "where files are written; default %(default)s"
+    parser.add_argument("--output", type=Path, metavar="DIR", default=Path("drawn"), help=words)
+
+
+def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
+    add = parser.add_argument
+    add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
+    add("--from", dest="folder", type=Path, metavar="DIR", help=FROM)
+    words = "the rows to show; default all runs"
+    add("--only", nargs="+", default=[], metavar="RUN", help=words)
+    words = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
+    add("--wide", action="store_true", help=words)
+
+
+def _board(options: argparse.Namespace) -> int:
+    from fa_audit.documents.formats import to_text
+    from fa_audit.results.artefacts import board_of, write_shown
+    from fa_audit.results.measured import measured_folder, read_measured
+    from fa_audit.results.own_audits import beside, read_own
+    from fa_audit.results.tables.board import board
+
+    folder = measured_folder(options.folder)
+    measured = read_measured(folder).only(options.only)
+    tidy, _ = beside(measured, read_own(options.audits))
+    if options.output:
+        inputs = [*sorted(folder.glob("*/runs.csv*")), *options.audits]
+        made = write_shown(board_of(tidy), inputs, options.output, {"wide": options.wide})
+        print(*made, sep="\n")
+    else:
+        print(to_text(board(tidy, title="", labels={}, narrow=True)), KEY, sep="\n")
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.read_grid import read_grid
+    from fa_audit.results.artefacts import artefacts_from
+    from fa_audit.results.kinds import KINDS
+    from fa_audit.results.measured import measured_folder
+
+    if options.audits:
+        return _draw_audits(options)
+    folder = measured_folder(options.folder)
+    config, line_of = load_config(provided(options.configfile or MEASURED))
+    grid = read_grid(config, KINDS, line_of)
+    more = {"wide": True} if options.wide else {}
+    if options.only:
+        more["runs"] = options.only
+    made = list(artefacts_from(config, grid, folder, options.output, more))
+    missing = 0
+    for name, problem in made:  # after the line of progress
+        if problem:
+            missing += 1
+            print(f"fa-audit: not drawn: {name}: {problem}", file=sys.stderr)
+        else:
+            print(options.output / name)
+    # Not every figure has the rows that were asked for.
+    is_enough = options.only and missing < len(made)
+    return 1 if missing and not is_enough else 0
+
+
+def _draw_audits(options: argparse.Namespace) -> int:
+    from fa_audit.results.artefacts import shown_of_audits, write_shown
+    from fa_audit.results.own_audits import alone, read_own
+
+    if options.folder or options.configfile:
+        raise AuditError("draw: found AUDIT and --from or --configfile; expected one of them.")
+    tidy = alone(read_own(options.audits))[0].only(options.only)
+    absent = {
+        "deep_cosine": "no audit has credits: the cosine by layer is not drawn",
+        "own_frozen_acc": "no audit has a frozen baseline: accuracy against it is not drawn",
+    }
+    for column, text in absent.items():
+        if not tidy.has(column):
+            print(f"fa-audit: {text}.", file=sys.stderr)
+    more = {"wide": options.wide}
+    print(*write_shown(shown_of_audits(tidy), options.audits, options.output, more), sep="\n")
+    return 0

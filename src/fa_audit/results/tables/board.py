@@ -1,0 +1,126 @@
+"""The board: every rule in every network by accuracy, with what its trained blocks add, the checks,
+its cost, and what its own source claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from fa_audit.core.errors import AuditError
+from fa_audit.documents.formats import Number, Table
+from fa_audit.experiments.spec import short_number
+from fa_audit.results.standings import standing, with_standings
+from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_table
+from fa_audit.results.tidy import Tidy
+
+TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
+NOTE = (
+    "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: 1 + the number of rules that are "
+    "more accurate by a paired t-test over the seeds (5 %, Holm over all pairs); rules that no test tells apart share "
+    "a rank. Margins: accuracy minus that of the same network with the rule's own frozen blocks, and with bp+frozen, "
+    "seed by seed, in points. Checks: outcome over the seeds, mean distance from the limit (growth and gradient in "
+    "decades, stability as a cosine, depth in points; negative where it fires) and its 95 % interval, and in how many "
+    "seeds it fires; ? is borderline. Seconds: of the shortest training, in parentheses over bp's on the same device. "
+    "Claim: what a source reports of the rule on a network and budget of its own, and backpropagation (BP) there."
+)
+
+
+def _points(heading: str, quantity: str, *, signed: bool = True) -> Column:
+    return Column(heading, quantity, spread="interval", scale=100, decimals=1, signed=signed)
+
+
+def _rates(group: pd.DataFrame) -> str:
+    return ", ".join(short_number(float(rate)) for rate in sorted(group["lr"].dropna().unique()))
+
+
+def _seconds(group: pd.DataFrame) -> str:
+    # Other work can only lengthen a training: the shortest is nearest to what it takes alone.
+    seconds, cost = group["seconds"].min(), (group["seconds"] / group["bp_seconds"]).min()
+    text = "" if pd.isna(seconds) else f"{seconds:.0f}"
+    return text if pd.isna(cost) else f"{text} ({cost:.2f})"
+
+
+WORTH = (
+    TextColumn("rank", lambda group: Number(group["rank"].iloc[0], decimals=0)),
+    _points("accuracy (%)", "accuracy", signed=False),
+    Column("own frozen (%)", "own_frozen", scale=100, decimals=1),
+    _points("margin", "margin"),
+    _points("over bp+frozen", "bp_margin"),
+)
+SECONDS = TextColumn("seconds (x bp)", _seconds)
+SHOWN = (*WORTH, CHECKS, TextColumn("lr", _rates), SECONDS)
+IN_TERMINAL = (*WORTH, FIRES, SECONDS)
+
+
+@cache
+def claims_of_sources() -> dict[str, dict[str, Any]]:
+    """Return the claims by method, as ``methods/claims.yaml`` has them."""
+    text = files("fa_audit.methods").joinpath("claims.yaml").read_text("utf-8")
+    return dict(yaml.safe_load(text))
+
+
+def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = False) -> Table:
+    """Return one row per network and rule, in each network the highest accuracy first.
+
+    Settings that claims.yaml names are networks of a rule's own source. They have no rows, but say
+    whether the rule reaches its source's number.
+
+    Args:
+        narrow: for a terminal: letters of checks, no claims.
+
+    Raises:
+        AuditError: there are only baselines.
+    """
+    ranked = with_standings(tidy)
+    sources = {entry.get("setting") for entry in claims_of_sources().values()}
+    accuracies = ranked.runs.groupby(["setting", "method"])["accuracy"].mean()
+    settings = tuple(name for name in ranked.settings if name not in sources)
+    if not settings:
+        raise AuditError("board: found no run of a rule; expected others than baselines.")
+
+    def reached(group: pd.DataFrame) -> str:
+        return _reached(group["method"].iloc[0], accuracies)
+
+    columns = (*SHOWN, TextColumn("claim", _claim), TextColumn("reaches it", reached))
+    named = dict(labels)
+    for run, rule in zip(ranked.runs["run"], ranked.runs["rule"]):
+        named.setdefault(run, labels.get(rule, rule))
+    shown = replace(ranked, settings=settings)
+    return run_table(
+        shown,
+        IN_TERMINAL if narrow else columns,
+        rows=standing(shown),
+        caption=f"{title}. {NOTE}",
+        labels=named,
+    )
+
+
+def _claim(group: pd.DataFrame) -> str:
+    """Return what a source reports of a rule, in one line."""
+    entry = claims_of_sources().get(group["method"].iloc[0])
+    if entry is None:
+        return "none"
+    if "network" not in entry:
+        return f"{entry['source']}: {entry['where']}"
+    measure = "error" if "error" in entry else "accuracy"
+    bp = f" (BP {entry['bp']:g})" if "bp" in entry else ""
+    figure = f"{entry['source']}: {measure} {entry[measure]:g} %{bp}"
+    return f"{figure}, {entry['network']}, {entry['data']}; {entry['where']}"
+
+
+def _reached(method: str, accuracies: pd.Series) -> str:
+    """Return whether a rule reaches its source's number on its source's network."""
+    entry = claims_of_sources().get(method, {})
+    accuracy = accuracies.get((entry.get("setting"), method))
+    if accuracy is None:
+        return "not checked against its source"
+    claimed = entry["accuracy"] if "accuracy" in entry else 100 - entry["error"]
+    answer = "yes" if 100 * (accuracy + TOLERANCE) >= claimed else "no"
+    return f"{answer}: {100 * accuracy:.1f} % for {claimed:g} %"

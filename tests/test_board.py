@@ -1,0 +1,306 @@
+"""The board and `draw`: ranks with ties, margins, claims, the figure, the search's choices."""
+
+import json
+import math
+import sys
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from drawing import assert_readable, drawn, lines, markers
+from made_up_runs import cells, run, tidy_of
+from printed_audits import printed_audits
+from projects import ROOT
+
+from fa_audit.cli import main
+from fa_audit.core.files import signed
+from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.read_grid import read_grid
+from fa_audit.experiments.spec import parse_run
+from fa_audit.methods import METHODS
+from fa_audit.results.artefacts import artefacts_from
+from fa_audit.results.figures import files
+from fa_audit.results.kinds import KINDS
+from fa_audit.results.standings import with_standings
+from fa_audit.results.tables import board as board_module
+from fa_audit.results.tables.board import board, claims_of_sources
+
+sys.path.insert(0, str(ROOT / "tools"))
+from evidence import chosen_runs
+from tuned import choices, name_of, search_of
+
+MEASURED = ROOT / "reference/measured"
+MISSING = "–"  # noqa: RUF001 the en dash is meant
+
+
+def board_of(*rows, **options):
+    table = board(tidy_of(*rows), title="Title", labels={}, **options)
+    return {row["run"]: row for row in cells(table)}
+
+
+def ranks(**accuracies):
+    """The rank of every run, given its accuracies by seed."""
+    rows = [run(name, len(values), accuracy=values) for name, values in accuracies.items()]
+    return {name: row["rank"] for name, row in board_of(*rows).items()}
+
+
+def test_runs_that_no_paired_test_tells_apart_share_a_rank():
+    base = [0.50, 0.54, 0.52]
+    # Differences of .02, .021 and .019: t = 34.6, p = .00083; of .02, .04 and .03: p = .035.
+    clear = [a + d for a, d in zip(base, (0.02, 0.021, 0.019))]
+    near = [a + d for a, d in zip(base, (0.02, 0.04, 0.03))]
+    assert ranks(bp=clear, fa=base) == {"bp": "1", "fa": "2"}
+    assert ranks(bp=near, fa=base) == {"bp": "1", "fa": "2"}
+    # With a third run there are three pairs, and .035 is above .05 / 3.
+    assert ranks(bp=near, fa=base, ep=[0.54] * 3) == {"bp": "1", "fa": "1", "ep": "1"}
+    assert ranks(bp=[0.7] * 3, fa=[0.5] * 3) == {"bp": "1", "fa": "2"}
+    assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "1", "fa": "1"}  # one seed tells nothing
+
+
+def test_rows_are_sorted_by_accuracy_and_have_margins_checks_and_costs():
+    rows = board_of(
+        run("fa", accuracy=[0.50, 0.52, 0.54], seconds=[90, 40, 60], fires="a"),
+        run("bp", accuracy=0.61, depth_strict_fires=False, seconds=[10, 20, 30]),
+        run("dfa", 1, own_frozen_acc=None, depth_fires=None, fires="c", device="gpu", seconds=5),
+        run("dfa+random_targets", accuracy=0.1),
+    )
+    assert list(rows) == ["bp", "dfa", "fa", "dfa+random\\_targets"]
+    # Half width 4.3027 * 2 / sqrt(3).
+    assert rows["fa"]["margin"] == "+12.0 \\[+7.0, +17.0\\]"
+    assert rows["bp"]["over bp+frozen"] == "+22.0 \\[+22.0, +22.0\\]"
+    assert (rows["dfa"]["margin"], rows["dfa"]["own frozen (%)"], rows["dfa"]["n"]) == (
+        MISSING,
+        MISSING,
+        "1",
+    )
+    assert rows["fa"]["checks"].startswith("a fires -1.00 \\[-1.00, -1.00\\] (fires in 3/3); b")
+    assert "d not evaluated" in rows["dfa"]["checks"]
+    # The shortest of the seeds; nothing is compared with a training on another device.
+    shown = [rows[name]["seconds (x bp)"] for name in ("bp", "fa", "dfa")]
+    assert shown == ["10 (1.00)", "40 (4.00)", "5"]
+    assert board_of(run("fa", fires="ad", scale_borderline=True), narrow=True)["fa"]["fires"] in (
+        "a d",
+        "a? d",
+    )
+
+
+def test_frozen_runs_with_a_rate_of_their_own_are_the_baselines():
+    frozen = {"frozen_blocks": 4, "own_frozen_acc": None}
+    rows = board_of(
+        run("bp+lr1e-3", accuracy=0.6),
+        run("dfa+lr1e-2", accuracy=0.5, own_frozen_acc=0.1),
+        run("bp+lr3e-4+frozen", accuracy=0.3, **frozen),
+        run("dfa+lr3e-4+frozen", accuracy=0.45, **frozen),
+        run("dfa+lr1e-3+frozen", accuracy=0.4, **frozen),
+        run("bp+shallow", accuracy=0.3, shallow=True),
+    )
+    assert list(rows) == ["bp", "dfa"]
+    assert rows["dfa"]["own frozen (%)"] == "45.0"  # the best of both
+    assert rows["dfa"]["margin"].startswith("+5.0")
+    assert rows["dfa"]["over bp+frozen"].startswith("+20.0")
+
+
+def test_claims_are_those_of_sources_and_say_whether_they_are_reached(monkeypatch):
+    entries = claims_of_sources()
+    assert {"bp", *entries} == {*METHODS}
+    for entry in entries.values():
+        has_figure = len({"error", "accuracy"} & entry.keys())
+        assert {"source", "where"} <= entry.keys()
+        assert ({"data", "network"} <= entry.keys()) == (has_figure == 1)
+    known = {
+        "pepita": entries["pepita"] | {"setting": "source"},
+        "dfa": entries["dfa"] | {"setting": "source"},
+        "drtp": entries["drtp"],
+    }
+    monkeypatch.setattr(board_module, "claims_of_sources", lambda: known)
+    rows = board_of(
+        *(run(name) for name in ("pepita", "dfa", "drtp")),
+        run("pepita", 1, setting="source", accuracy=0.518),  # 52.57 within a point
+        run("dfa", 1, setting="source", accuracy=0.9),  # an error of 1.45
+    )
+    reached = {name: row["reaches it"].partition(":")[0] for name, row in rows.items()}
+    assert reached == {"pepita": "yes", "dfa": "no", "drtp": "not checked against its source"}
+    assert "accuracy 52.57 % (BP 55.27), MLP of one hidden layer" in rows["pepita"]["claim"]
+
+
+def test_the_figure_has_a_row_for_every_rule_and_a_panel_for_every_network():
+    seeds = (0.40, 0.41, 0.42)
+    given = {}
+    for place, name in enumerate(METHODS):
+        given[name] = {"accuracy": [x + place / 50 for x in seeds], "own_frozen_acc": 0.3}
+    wide = [run(f"{name}+lr3e-3", setting="wide", **values) for name, values in given.items()]
+    first_network = run("bp+lr1e-3", accuracy=0.9, own_frozen_acc=None, depth_fires=None)
+    figure = drawn("board", tidy_of(first_network, *wide))
+    assert_readable(figure)
+    first, second = figure.axes
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["main", "wide"]
+    best_first = ["bp", *reversed([name for name in METHODS if name != "bp"])]
+    assert [tick.get_text() for tick in first.get_yticklabels()] == best_first
+    assert first.get_ylim()[0] > first.get_ylim()[1]
+    for row, name in enumerate(best_first):
+        ((x, y),) = lines(second, f"{name} trained")[0]
+        assert (x, y) == (pytest.approx(0.41 + list(METHODS).index(name) / 50), row)
+        assert lines(second, f"{name} frozen")[0].tolist() == [[0.3, row]]
+    ((x, _),) = lines(first, "bp frozen")[0]
+    assert len(lines(first, "bp trained")) == 1 and math.isnan(x)  # which matplotlib leaves out
+    # Texts have 9 pixels on a telephone of 360.
+    pixels = 360 / figure.get_figwidth() / 72
+    names = [*first.get_yticklabels(), *figure.legends[0].get_texts()]
+    assert min(text.get_fontsize() for text in names) * pixels >= 9
+
+
+def test_rules_meet_in_a_row_whatever_they_chose_unless_a_network_has_two_of_one():
+    rows = [run(name) for name in ("dfa+lr3e-3+unnormalised", "fa+lr1e-3", "fa+lr3e-3")]
+    rows += [run(name, setting="other") for name in ("dfa", "fa (yours)", "dfa+penalty1e-2")]
+    rules = with_standings(tidy_of(*rows)).runs.groupby("setting")["rule"].unique()
+    assert {*rules["main"]} == {"dfa", "fa+lr1e-3", "fa+lr3e-3"}
+    assert {*rules["other"]} == {"dfa", "fa (yours)", "dfa+penalty1e-2"}
+
+
+@pytest.mark.parametrize(
+    ("config", "tables"),
+    [("configs/field_digits.yaml", "reference/field"), ("config.yaml", "reference/field_cifar10")],
+)
+def test_the_field_has_what_its_search_chose(config, tables):
+    found, line_of = load_config(ROOT / config)
+    grid, folder = read_grid(found, KINDS, line_of), ROOT / tables
+    named = grid.named(["field_search", "field_search_rates"])
+    search = [name for name in named if (folder / name).exists()]
+    assert set(grid.settings["field"].runs) == set(chosen_runs(folder, search))
+    assert {parse_run(name).method for name in grid.settings["field"].runs} <= {*METHODS}
+
+
+def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
+    tried = {("dfa", 1e-3): 0.3, ("dfa", 1e-2): 0.4, ("dfa+frozen", 1e-3): 0.2, ("dfa+frozen", 1e-2): 0.3,
+             ("dfa+frozen", 1e-1): 0.1, ("dfa", 1e-4): 0.4}  # fmt: skip
+    for (name, lr), accuracy in tried.items():
+        path = tmp_path / f"audits/search_{lr}/{name}/seed7.json"
+        path.parent.mkdir(parents=True)
+        spec = {"architecture": "mlp", "architecture_options": {"depth": 2}, "epochs": 5, "lr": lr}
+        audit = {
+            "run": name,
+            "spec": spec,
+            "validation_acc": accuracy,
+            "headline_acc": 1 - accuracy,
+        }
+        path.write_text(json.dumps(audit))
+    found = choices(search_of(tmp_path)).set_index("run")
+    # Of equal ones the smallest rate.
+    assert found["lr"].to_dict() == {"dfa": 1e-4, "dfa+frozen": 1e-2}
+    assert found["at_edge"].to_dict() == {"dfa": True, "dfa+frozen": False}
+    assert found["tried"].to_dict() == {"dfa": 3, "dfa+frozen": 3}
+    assert name_of("dfa+frozen", 3e-3, False) == "dfa+lr3e-3+unnormalised+frozen"
+
+
+def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
+    audits = printed_audits(tmp_path, (3, 7))
+    hidden = ("spec", "seed", "digest", "commit")
+    foreign = {key: value for key, value in audits[0].items() if key not in hidden}
+    paths = []
+    for name, audit in zip("abc", [*audits, signed(foreign | {"method": "=mine()"})]):
+        paths.append(str(tmp_path / f"{name}.json"))
+        (tmp_path / f"{name}.json").write_text(json.dumps(audit))
+    measured = tmp_path / "tables/main_audit"
+    measured.mkdir(parents=True)
+    for name in ("runs", "work"):
+        table = pd.read_csv(MEASURED / f"main_audit/{name}.csv")
+        if name == "runs":
+            spec = audits[0]["spec"]
+            same = {name: spec[name] for name in ("dataset", "architecture", "epochs")}
+            table = table.assign(width=16, depth=2, **same)
+        table.to_csv(measured / f"{name}.csv", index=False)
+    command = ["board", *paths, "--from", str(tmp_path / "tables")]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (pooled,) = (line.split() for line in lines if " dfa (yours)" in line)
+    assert pooled[0] == "main_audit" and pooled[3] == "2"  # both seeds, in the measured network
+    assert main([*command, "--output", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 7
+    values = pd.read_csv(tmp_path / "out/board.csv").set_index("run")
+    mean = sum(audit["headline_acc"] for audit in audits) / 2
+    assert values.loc["dfa (yours)", "accuracy_mean"] == mean
+    assert "'=mine() (yours)" in values.index  # no formula of a stranger
+    assert main(["board", paths[0], "--from", str(tmp_path)]) == 1
+    assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_user_audits_are_drawn_without_measured_runs(tmp_path, capsys):
+    (audit,) = printed_audits(tmp_path, (3,))
+    hidden = ("spec", "seed", "digest", "commit", "trajectory")
+    bare = {key: value for key, value in audit.items() if key not in hidden}
+    paths = {"dfa": str(tmp_path / "dfa.json")}
+    (tmp_path / "dfa.json").write_text(json.dumps(audit))
+    for name, changes in {"mine": {}, "plain": {"credit": [], "deep": {}}}.items():
+        paths[name] = str(tmp_path / f"{name}.json")
+        (tmp_path / f"{name}.json").write_text(
+            json.dumps(signed(bare | {"method": name} | changes)), encoding="utf-8"
+        )
+    draw = ["draw", *paths.values(), "--output", str(tmp_path / "all")]
+    assert main([*draw, "--only", "mine", "plain"]) == 0
+    out, err = capsys.readouterr()
+    names = {
+        f"{name}.{end}"
+        for name in ("audit_overview", "layers", "board")
+        for end in ("pdf", "png", "svg")
+    }
+    names |= {f"board.{end}" for end in ("csv", "md", "tex", "html")}
+    assert {path.rpartition("/")[2] for path in out.split()} == names and not err
+    assert main(["draw", paths["plain"], "--output", str(tmp_path / "plain"), "--wide"]) == 0
+    assert "no audit has credits" in capsys.readouterr().err
+    header = (tmp_path / "plain/layers.png").read_bytes()
+    assert int.from_bytes(header[16:20]) == 2100  # pixels across
+    assert main(draw) == 0
+    assert (tmp_path / "all/layers_other-models.pdf").exists()
+
+
+def test_growth_gradient_and_cosine_of_every_layer_are_drawn():
+    values = {
+        "growth": [2.0, 3.0, 4.0, None],
+        "grad_norm": [1.0, 0.1, 1e-8, 1e-8],
+        "cosine": [0.0, 0.3, 0.6, None],
+    }
+    tidy = tidy_of(run("mine", 1))
+    seed = tidy.runs["seed"][0]
+    table = pd.DataFrame(values).assign(setting="main", run="mine", seed=seed, layer=range(4))
+    panels = dict(zip(values, drawn("layers", replace(tidy, layers=table)).axes))
+    for name, ax in panels.items():
+        measured = [value for value in values[name] if value is not None]
+        assert [y for _, y, _ in markers(ax, "mine")] == pytest.approx(measured)
+    hollow = {name: [mark for *_, mark in markers(ax, "mine")] for name, ax in panels.items()}
+    assert hollow["grad_norm"] == [False, False, True, True]
+    assert hollow["cosine"] == [False, True, True]
+    assert len(drawn("layers", replace(tidy, layers=table.drop(columns="cosine"))).axes) == 2
+
+
+def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, monkeypatch, capsys):
+    shown = {"settings": ["main_audit", "absent"], "title": "Over training"}
+    network = {
+        "dataset": "cifar10",
+        "architecture": {"name": "resmlp"},
+        "seeds": [42],
+        "runs": ["bp"],
+    }
+    config = {
+        "settings": dict.fromkeys(("main_audit", "absent"), network),
+        "figures": {"trajectories": shown},
+        "tables": {"cross": shown | {"kind": "comparison", "settings": ["absent"]}},
+        "labels": {"absent": "ViT-Mini"},
+    }
+    figures = []
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "save", lambda figure, path, origin: figures.append(figure))
+        made = dict(artefacts_from(config, read_grid(config, KINDS), MEASURED, tmp_path))
+    assert made["figures/trajectories"] == "" and "'absent'" in made["tables/cross"]
+    assert figures[0].get_suptitle().replace("\n", " ") == "Over training; not run: ViT-Mini"
+    plt.close("all")
+    (tmp_path / "my.json").write_text(json.dumps(config))
+    words = ["draw", "--configfile", str(tmp_path / "my.json"), "--from", str(MEASURED)]
+    words += ["--output", str(tmp_path / "out")]
+    assert main(words) == 1
+    assert "tables/cross" in capsys.readouterr().err
+    assert len(list((tmp_path / "out/figures").iterdir())) == 4  # with its origin
+    # Not every figure has the rows that are chosen.
+    assert main([*words, "--only", "bp"]) == 0
+    assert main([*words, "--only", "nothing"]) == 1

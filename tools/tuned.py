@@ -1,0 +1,83 @@
+"""Print what every rule chose in a search: python tools/tuned.py RESULTS
+
+RESULTS is a folder as the workflow makes it. Its audits of runs with held-out samples are those of
+the search (`validation` in a configuration such as configs/board.yaml). A rule, and likewise its
+frozen baseline, chooses the learning rate and normalisation with the best mean accuracy on the
+held-out samples; of equal ones the smallest rate. Test accuracy chooses nothing.
+
+A choice is at the edge if it is the smallest or the largest rate that this rule has tried: a better
+one may lie outside. The last column is the run's name for a setting that trains what was chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from fa_audit.experiments.spec import parse_run
+
+CHOICE = ["lr", "normalise"]
+RULE = ["network", "run"]
+
+
+def search_of(results: Path) -> pd.DataFrame:
+    """Return a row for every audit of a run with held-out samples."""
+    rows = []
+    for path in sorted(results.glob("audits/*/*/seed*.json")):
+        audit = json.loads(path.read_text(encoding="utf-8"))
+        if audit.get("validation_acc") is None:
+            continue
+        spec = audit["spec"]
+        sizes = [f"{name} {size}" for name, size in spec["architecture_options"].items()]
+        network = f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
+        row = {"network": network, "run": audit["run"], "validation_acc": audit["validation_acc"]}
+        # A specification records only what differs from the defaults.
+        rows.append(row | {"lr": spec["lr"], "normalise": spec.get("normalise", True)})
+    return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "validation_acc"])
+
+
+def choices(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return what every run of every network chose: a row each, with `CHOICE`, the accuracy on the
+    held-out samples, how many choices it tried, and whether its rate lies at the edge.
+    """
+    tried = runs.groupby([*RULE, *CHOICE])["validation_acc"].mean().reset_index()
+    best = tried.loc[tried.groupby(RULE)["validation_acc"].idxmax()].set_index(RULE)
+    of_run = tried.groupby(RULE)
+    lowest, highest = of_run["lr"].min(), of_run["lr"].max()
+    at_edge = (best["lr"] == lowest) | (best["lr"] == highest)
+    return best.assign(tried=of_run.size(), at_edge=at_edge).reset_index()
+
+
+def name_of(run: str, lr: float, normalise: bool) -> str:
+    """Return the name of a run with what it chose."""
+    return str(replace(parse_run(run), lr=lr, unnormalised=not normalise))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, metavar="RESULTS")
+    found = search_of(parser.parse_args().results)
+    if found.empty:
+        raise SystemExit("tuned: found no audits of runs with held-out samples.")
+    for network, rows in choices(found).groupby("network"):
+        print(network)
+        rows = rows.sort_values("validation_acc", ascending=False)
+        names = map(name_of, rows["run"], rows["lr"], rows["normalise"])
+        shown = pd.DataFrame({
+            "rule": rows["run"],
+            "validation (%)": (100 * rows["validation_acc"]).round(1),
+            "tried": rows["tried"],
+            "edge": rows["at_edge"].map({True: "edge", False: ""}),
+            "chosen": list(names),
+        })  # fmt: skip
+        print(shown.to_string(index=False), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
