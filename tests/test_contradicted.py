@@ -12,7 +12,7 @@ from fa_audit.cli import main
 from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
 from fa_audit.results.own_audits import alone, read_own
 from fa_audit.results.page.runs import read_runs
-from fa_audit.results.standings import with_margins
+from fa_audit.results.standings import with_standings
 
 BLOCKS = Description(["1", "2"], "all features")
 OPEN = {"three_check": "INCOMPLETE(D3 not evaluated)", "four_check": "incomplete (d not evaluated)"}
@@ -67,7 +67,7 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
     )
 
     tidy, _ = alone(read_own([path]))
-    row = with_margins(tidy).runs.iloc[0]
+    row = with_standings(tidy).runs.iloc[0]
     assert {name: row[name] for name in OPEN} == OPEN and row[["margin", "bp_margin"]].isna().all()
     (run,) = read_runs([path])
     assert run.result == "INCOMPLETE" and run.judgement.verdict == OPEN["four_check"]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
 
 import pandas as pd
 from scipy import stats
 
-from fa_audit.experiments.spec import short_number
-from fa_audit.results.statistics import margin_of, with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
 LEVEL = 0.05  # of the tests that rank runs
@@ -101,14 +97,6 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     return {run: 1 + above[run] for run in accuracies.columns}
 
 
-def with_margins(tidy: Tidy) -> Tidy:
-    """Return the tables, the runs with ``margin`` and ``bp_margin`` over the baselines that their
-    audits have, fractions.
-    """
-    margin = margin_of(tidy.runs, "bp_frozen_acc", "depth_strict")
-    return replace(tidy, runs=with_margin(tidy.runs).assign(bp_margin=margin))
-
-
 def standing(tidy: Tidy) -> list[tuple[str, str]]:
     """Return every (setting, run): in each setting the highest mean accuracy first, equal ones by
     their names.
@@ -119,25 +107,3 @@ def standing(tidy: Tidy) -> list[tuple[str, str]]:
     for setting in tidy.settings:
         rows += [(setting, run) for run in means[means["setting"] == setting]["run"]]
     return rows
-
-
-def nature(row: Mapping[str, Any]) -> str:
-    """Return what a run is, in words: a method as it was published, or what was changed.
-
-    >>> nature({"run": "dfa+penalty1e-2", "penalty": 0.01, "frozen_blocks": 0, "depth": 4, "shallow": False,
-    ...         "random_targets": False})
-    'penalty 1e-2'
-    """
-    if pd.isna(row["penalty"]) or pd.isna(row["frozen_blocks"]):
-        return "external model"
-    frozen, depth = int(row["frozen_blocks"]), int(row["depth"])
-    parts = {
-        "shallow baseline": bool(row["shallow"]),
-        "frozen baseline": frozen == depth > 0 and not row["shallow"],
-        f"{frozen} of {depth} blocks frozen": 0 < frozen < depth,
-        "random targets": bool(row["random_targets"]),
-        f"penalty {short_number(float(row['penalty']))}": row["penalty"] > 0,
-    }
-    if "+epoch" in row["run"]:
-        parts[f"after epoch {row['run'].rpartition('+epoch')[2]}"] = True
-    return ", ".join(name for name, holds in parts.items() if holds) or "method"
