@@ -159,8 +159,9 @@ class Entry(Strict):
     @property
     def whose(self) -> str:
         """Return the runs as text."""
-        word = "minus" if self.minus else "over"
-        return f" {word} ".join(self.all_runs) if self.kind != "order" else " > ".join(self.runs)
+        if self.kind == "order":
+            return " > ".join(self.runs)
+        return (" minus " if self.minus else " over ").join(self.all_runs)
 
     @property
     def key(self) -> str:
@@ -194,7 +195,8 @@ class Entry(Strict):
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         given = self.model_fields_set & set().union(*KINDS.values())
-        if strange := sorted(given - KINDS[self.kind]):
+        strange = sorted(given - KINDS[self.kind])
+        if strange:
             raise AuditError(f"a {self.kind} has no {', '.join(strange)}; remove it.")
         number = isinstance(self.value, float)
         expected = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,7 @@ class Comparison:
         reproduced: the mean over seeds, the answer of the seeds, or the runs in the measured order.
         summary: of a mean.
         distance: of a mean from the published value, in units of what the rule allows.
+        n: the seeds that were compared.
     """
 
     verdict: str
@@ -35,6 +36,7 @@ class Comparison:
     reproduced: float | str | None = None
     summary: Summary | None = None
     distance: float | None = None
+    n: int = 0
 
 
 def compare(entry: Entry, measured: Measured) -> Comparison:
@@ -44,16 +46,21 @@ def compare(entry: Entry, measured: Measured) -> Comparison:
         measured: values by run and seed; a run without rows has no seeds.
     """
     numbers = {run: list(seeds.values()) for run, seeds in combined(entry, measured).items()}
-    if not all(numbers.values()):
+    n = min(map(len, numbers.values()))
+    if not n:
         return Comparison(NOT_RUN)
+    return replace(_compared(entry, numbers), n=n)
+
+
+def _compared(entry: Entry, numbers: Mapping[str, Sequence[Any]]) -> Comparison:
     if entry.kind == "order":
         return _order(numbers)
     (values,) = numbers.values()
     if entry.kind == "verdict":
         return _verdict(entry, values)
     if not all(map(math.isfinite, values)):
-        absent = all(map(math.isnan, values))
-        return Comparison(DIFFERS, "no finite number", "none" if absent else None)
+        reproduced = "none" if all(map(math.isnan, values)) else None
+        return Comparison(DIFFERS, "no finite number", reproduced)
     rules = {"value": _value, "magnitude": _magnitude, "bound": _bound}
     return rules[entry.kind](entry, values, summarise(values))
 
@@ -124,16 +131,19 @@ def _verdict(entry: Entry, answers: Sequence[Any]) -> Comparison:
 
 
 def _order(numbers: Mapping[str, Sequence[float]]) -> Comparison:
-    if not all(math.isfinite(value) for values in numbers.values() for value in values):
-        return Comparison(DIFFERS, "no finite number")
-    means = {run: summarise(values).mean for run, values in numbers.items()}
+    means = {}
+    for run, values in numbers.items():
+        if not all(map(math.isfinite, values)):
+            return Comparison(DIFFERS, "no finite number")
+        means[run] = summarise(values).mean
     falls = not any(_at_most(one, other) for one, other in pairwise(means.values()))
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     order = ranked[0]
     for one, other in pairwise(ranked):
-        order += f" {'=' if _at_most(means[one], means[other]) else '>'} {other}"
-    told = ", ".join(f"{run} {mean:.4g}" for run, mean in means.items())
-    return Comparison(_agrees(falls), f"means fall in this order: {told}", order)
+        order += " = " if _at_most(means[one], means[other]) else " > "
+        order += other
+    found = ", ".join(f"{run} {mean:.4g}" for run, mean in means.items())
+    return Comparison(_agrees(falls), f"means fall in this order: {found}", order)
 
 
 def _agrees(agrees: bool) -> str:

@@ -56,9 +56,11 @@ class OurRuns:
         for (key,), row in self._rows[()].items():
             if json.loads(row["thresholds"]).items() >= PAPER_LIMITS.items():
                 spec = self._specs[key] = json.loads(row["spec"])
+                names = {identity(spec)}
                 # A monitor that did not end the training changes nothing.
-                unmonitored = {**spec, "monitor": {}} if pd.isna(row["stopped_after"]) else spec
-                for name in {identity(spec), identity(unmonitored)}:
+                if pd.isna(row["stopped_after"]):
+                    names.add(identity({**spec, "monitor": {}}))
+                for name in names:
                     self._same[name].append(key)
 
     def measured(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
@@ -77,36 +79,47 @@ class OurRuns:
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer."""
+        cell = self._measured_cell(entry, key)
+        if entry.kind == "verdict":
+            return self._answer(entry, key, cell)
+        return math.nan if cell is None or cell == ABSENT else float(cell)
+
+    def _measured_cell(self, entry: Entry, key: RunKey) -> Any:
         place, usual = entry.place, QUANTITIES[entry.quantity]
         cell = self._cell(entry, key, place)
-        # What was not measured on the source's samples is that of 128; a flag has its own rule.
-        if pd.isna(cell) and place.column != usual.column and place.places:
-            cell = self._cell(entry, key, usual)
-            if usual.column.startswith("grad_norm") and not pd.isna(cell):
-                cell *= BATCH / entry.samples  # the gradient of a mean loss
-        if entry.kind != "verdict":
-            return math.nan if cell is None or cell == ABSENT else float(cell)
+        if not pd.isna(cell) or place == usual or not place.places:
+            return cell
+        # What was not measured on the source's samples is that of 128.
+        cell = self._cell(entry, key, usual)
+        if usual.column.startswith("grad_norm") and not pd.isna(cell):
+            cell *= BATCH / entry.samples  # the gradient of a mean loss
+        return cell
+
+    def _answer(self, entry: Entry, key: RunKey, cell: Any) -> str:
+        quantity = QUANTITIES[entry.quantity]
         if pd.isna(cell):
             # On NaN norms no flag ever fires.
             finite = plain(self._rows[()][key,].get("finite")) != "false"
-            return NEVER if NEVER in QUANTITIES[entry.quantity].answers and finite else ABSENT
+            return NEVER if NEVER in quantity.answers and finite else ABSENT
         if isinstance(cell, str):
             return cell.partition("(")[0].strip()  # without the reasons of a verdict
-        return f"{cell:g}" if place.number else plain(bool(cell))
+        return f"{cell:g}" if quantity.number else str(plain(bool(cell)))
 
     def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
         spec = self._specs[key]
-        last = 0 if spec["shallow"] else spec["architecture_options"].get("depth")
-        at = {"epoch": entry.epoch, "layer": last if entry.layer is None else entry.layer}
-        row = self._rows[place.places].get((key, *(at[name] for name in place.places)), {})
-        return row.get(place.column)
+        at = {"epoch": entry.epoch, "layer": entry.layer}
+        if entry.layer is None:  # of the last state
+            at["layer"] = 0 if spec["shallow"] else spec["architecture_options"].get("depth")
+        places = [at[name] for name in place.places]
+        return self._rows[place.places].get((key, *places), {}).get(place.column)
 
 
 def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Return the rows by run and places."""
     rows = {}
     for row in table.to_dict("records"):
-        rows[RunKey(*(row[name] for name in KEY)), *(row[name] for name in places)] = row
+        key = RunKey(row["setting"], row["run"], row["seed"])
+        rows[key, *(row[place] for place in places)] = row
     return rows
 
 

@@ -13,16 +13,23 @@ from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.published import Entry, Published, plain
-from fa_audit.results.judging import AGREES, DIFFERS, NOT_RUN, Comparison, combined, compare
+from fa_audit.results.judging import (
+    AGREES,
+    DIFFERS,
+    NOT_RUN,
+    Comparison,
+    Measured,
+    combined,
+    compare,
+)
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
 from fa_audit.results.our_runs import OurRuns
-from fa_audit.results.statistics import extent
+from fa_audit.results.statistics import Summary, extent
 from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
 
 EXPLANATIONS = "explanations.yaml"
 SEVERAL = 3  # seeds on both sides, from which on the headline counts a trained network separately
 OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
-IN_PART, FAILS = "holds in part", "does not hold"  # of a claim
 DECIDES, BY_DATE = "yes", "no: by date alone"  # whether a number tells its setting's script
 
 
@@ -35,7 +42,8 @@ def read_results(folder: Path) -> Tidy:
     Raises:
         AuditError: there are neither; a file is not one, or of another run, or lacks a column.
     """
-    if audits := sorted(folder.glob("audits/*/*/seed*.json")):
+    audits = sorted(folder.glob("audits/*/*/seed*.json"))
+    if audits:
         histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
         return tidy_of(read_audits(audits), list(filter(Path.exists, histories)))
     folder = measured_folder(folder)
@@ -83,17 +91,16 @@ def scorecard(
 def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     """Return the row of a number: compared with runs of its own script, or else of another one."""
     setting = published.settings[entry.setting]
-    scripts = dict.fromkeys([setting.script, *published.scripts])
-    specs = {script: published.specs(entry, script) for script in scripts}
-    measured = {script: ours.measured(entry, specs[script]) for script in scripts}
-    every = {script: compare(entry, measured[script]) for script in scripts}
+    # The setting's own script comes first.
+    scripts = list(dict.fromkeys([setting.script, *published.scripts]))
+    every = {}
+    for script in scripts:
+        measured = ours.measured(entry, published.specs(entry, script))
+        every[script] = compare(entry, measured)
     run = [script for script in scripts if every[script].verdict != NOT_RUN]
-    script = run[0] if run else setting.script
+    script = [*run, setting.script][0]
     found = every[script]
-    numbers = combined(entry, measured[script]) if run else {}
-    summary = found.summary
-    low, high = summary.interval if summary and summary.interval else (None, None)
-    last_epochs = [int(spec.get("snapshot", spec["epochs"])) for spec in specs[script].values()]
+    specs = published.specs(entry, script)
     others = [f"{name}: {_text(every[name])}" for name in scripts if name != script]
     return {
         **{name: getattr(entry, name) for name in OF_ENTRY},
@@ -102,17 +109,15 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
         "published_n": entry.n,
         "published_values": _by_seed(entry.values),
         "script": setting.script,
-        "judged_script": script if run else "",
+        "judged_script": "".join(run[:1]),
         "reproduced": found.reproduced,
-        "deviation": summary and summary.deviation,
-        "n": min(map(len, numbers.values()), default=0),
+        **_spread(found.summary),
+        "n": found.n,
         "seeds": len(entry.seeds),
-        "interval_low": low,
-        "interval_high": high,
-        "values": _by_seed(numbers[entry.runs[0]]) if len(numbers) == 1 else "",
+        "values": _own_values(entry, ours.measured(entry, specs)),
         "distance": found.distance,
         "rule": found.rule,
-        "trained": min(last_epochs) > 0,
+        "trained": all(_last_epoch(spec) > 0 for spec in specs.values()),
         "counted": not (entry.repeats or setting.excluded),
         "decides": _decides(setting.script, every) if entry.decides else "",
         "verdict": found.verdict,
@@ -121,6 +126,28 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
         "explanation": "",
         "note": "; ".join(filter(None, [entry.repeats, setting.excluded, entry.note])),
     }
+
+
+def _spread(summary: Summary | None) -> dict[str, float | None]:
+    if summary is None:
+        return {"deviation": None, "interval_low": None, "interval_high": None}
+    low, high = summary.interval or (None, None)
+    return {"deviation": summary.deviation, "interval_low": low, "interval_high": high}
+
+
+def _last_epoch(spec: Mapping[str, Any]) -> int:
+    """Return the epoch after which a network is looked at."""
+    return int(spec.get("snapshot", spec["epochs"]))
+
+
+def _own_values(entry: Entry, measured: Measured) -> str:
+    if len(entry.runs) > 1:
+        return ""
+    return _by_seed(combined(entry, measured)[entry.runs[0]])
+
+
+def _by_seed(values: Mapping[int, Any]) -> str:
+    return ", ".join(f"{seed}: {number(value)}" for seed, value in values.items())
 
 
 def _decides(script: str, every: Mapping[str, Comparison]) -> str:
@@ -135,12 +162,8 @@ def _decides(script: str, every: Mapping[str, Comparison]) -> str:
 def _text(found: Comparison) -> str:
     if found.reproduced is None:
         return found.verdict
-    seeds = f" (n = {found.summary.n})" if found.summary else ""
+    seeds = f" (n = {found.n})" if found.summary else ""
     return f"{number(found.reproduced, 3)}{seeds}, {found.verdict}"
-
-
-def _by_seed(values: Mapping[int, Any]) -> str:
-    return ", ".join(f"{seed}: {number(value)}" for seed, value in values.items())
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -211,11 +234,11 @@ def _claim_verdict(rows: pd.DataFrame) -> str:
     if not total.run:
         return NOT_RUN
     if not total.agree:
-        return FAILS
+        return "does not hold"
     if total.agree < total.run or 2 * total.run < total.total:
-        return IN_PART
+        return "holds in part"
     run = rows[rows["verdict"] != NOT_RUN]
     if not total.not_run and (run["n"] >= run["seeds"]).all():
         return "holds"
     fewest = run["n"].min()
-    return f"holds on {'one seed' if fewest == 1 else f'{fewest} seeds'}"
+    return "holds on one seed" if fewest == 1 else f"holds on {fewest} seeds"
