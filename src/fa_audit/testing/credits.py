@@ -14,7 +14,14 @@ from torch import Tensor
 from fa_audit.core.randomness import seeded
 from fa_audit.core.vectors import cosine
 from fa_audit.networks.trace import Trace, keeping_statistics, reference
-from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
+from fa_audit.testing.findings import (
+    differing,
+    expect,
+    expect_each,
+    expect_finite,
+    expect_none,
+    expect_same,
+)
 from fa_audit.testing.subject import (
     CLASSES,
     HELD_OUT,
@@ -62,8 +69,8 @@ def shapes(subject: Subject) -> None:
 def detached(subject: Subject) -> None:
     """Expect detached credits, and an objective that is a scalar with a graph."""
     credits = credits_of(subject.copy(), *subject.batch(5))
-    attached = [name for name, a in credits.by_name().items() if a.requires_grad]
-    expect_none(attached, "a graph behind the credits of {}")
+    named = credits.by_name()
+    expect_each(named, lambda _, a: not a.requires_grad, "a graph behind the credits of {}")
     objective = credits.objective
     if objective is not None:
         found = f"an objective of shape {tuple(objective.shape)}, with or without a graph"
@@ -202,13 +209,13 @@ def rows(subject: Subject) -> None:
             expect(alone and (zero or row in changed), found)
     turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
     longest = max(a.norm() for a in before.values())
-    moved_names = []
-    for name, a in before.items():
+
+    def same(name: str, a: Tensor) -> bool:
         # Rounding errors have no order.
         scale = max(a.norm(), SAME_PLACE * longest)
-        if (turned[name].flip(0) - a).norm() > SAME_PLACE * scale:
-            moved_names.append(name)
-    expect_none(moved_names, "another credit of {} for a sample at another place of the batch")
+        return not (turned[name].flip(0) - a).norm() > SAME_PLACE * scale
+
+    expect_each(before, same, "another credit of {} for a sample at another place of the batch")
 
 
 def direction(subject: Subject) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from fa_audit.core.errors import AuditError, listed
 from fa_audit.methods.method import Method
 
 Tensors = Mapping[str, Tensor]
+T = TypeVar("T")
 
 
 class ConformanceError(AssertionError):
@@ -34,6 +36,11 @@ def expect_none(names: Iterable[str], found: str) -> None:
     expect(not names, found.format(listed(names, most=3)))
 
 
+def expect_each(things: Mapping[str, T], holds: Callable[[str, T], object], found: str) -> None:
+    """Raise a `Finding` that names the things for which `holds`, of name and thing, is false."""
+    expect_none([name for name, thing in things.items() if not holds(name, thing)], found)
+
+
 def expect_same(one: Tensors, other: Tensors, found: str) -> None:
     """Raise a `Finding` unless two sets of tensors have the same names and bits."""
     expect_none(differing(one, other), found)
@@ -41,8 +48,7 @@ def expect_same(one: Tensors, other: Tensors, found: str) -> None:
 
 def expect_finite(tensors: Tensors, where: str = "") -> None:
     """Raise a `Finding` if a tensor holds NaN or infinities."""
-    broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
-    expect_none(broken, f"NaN or Inf in {{}}{where}")
+    expect_each(tensors, lambda _, tensor: tensor.isfinite().all(), f"NaN or Inf in {{}}{where}")
 
 
 def differing(one: Tensors, other: Tensors) -> list[str]:

@@ -26,6 +26,7 @@ from fa_audit.testing.findings import (
     Tensors,
     differing,
     expect,
+    expect_each,
     expect_finite,
     expect_none,
     expect_same,
@@ -67,15 +68,17 @@ def apart(subject: Subject) -> None:
     learner = subject.build()
     network, plain, own = learner.network, _plain(learner), learner.network.state_dict()
     expect_same(own, plain.state_dict(), "init_state changing {}")
-    fixed = [name for name, p in network.named_parameters() if not p.requires_grad]
-    expect_none(fixed, "init_state switching off the gradients of {}")
+    found = "init_state switching off the gradients of {}"
+    expect_each(dict(network.named_parameters()), lambda _, p: p.requires_grad, found)
     pairs = zip(network.named_modules(), plain.modules(), strict=True)
     marked = [name or "the network" for (name, one), other in pairs if _marks(one) != _marks(other)]
     expect_none(marked, "hooks or attributes that init_state left on {}")
     memory = {tensor.untyped_storage().data_ptr() for tensor in own.values()}
-    state = learner.state.state_dict().items()
-    shared = [name for name, t in state if t.untyped_storage().data_ptr() in memory]
-    expect_none(shared, "{} of the state sharing memory with the network")
+    expect_each(
+        learner.state.state_dict(),
+        lambda _, tensor: tensor.untyped_storage().data_ptr() not in memory,
+        "{} of the state sharing memory with the network",
+    )
 
 
 def _plain(learner: Learner) -> Network:
@@ -161,15 +164,13 @@ def _check_step(learner: Learner, batch: Batch, randomness: torch.Generator) -> 
     real = _by_part(gradients_of(network), expected)
     if credits.objective is not None:
         least, implied = 0.0 if own else LEAST_COSINE, _by_part(taught, expected)
-        turned = [part for part in real if _cosine(real[part], implied[part]) < least]
-        found = "the objective's gradient of {} away from the one that its credit implies"
-        expect_none(turned, f"{found} (cosine below {least})")
+        found = f"a cosine below {least} of the objective's gradient of {{}} with its credit's"
+        expect_each(real, lambda part, g: not _cosine(g, implied[part]) < least, found)
         if not own:
             return
     wanted = _by_part(expected, expected)
-    distances = {part: _distance(real[part], wanted[part]) for part in real}
-    away = [f"{part} ({far:.0%})" for part, far in distances.items() if far > ROUNDING]
-    expect_none(away, "gradients of {} away from what the reported credits imply")
+    found = "gradients of {} away from what the reported credits imply"
+    expect_each(real, lambda part, g: not _distance(g, wanted[part]) > ROUNDING, found)
 
 
 def _implied(plain: Network, credits: Credits, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -230,8 +231,8 @@ def sizes(subject: Subject) -> None:
             idle.append(name)
     expect_none(idle, f"zeros in most features of the credit of {{}}{where}")
     if not subject.method.across_samples:
-        turned = [name for name, a in part.items() if _cosine(a, whole[name][:8]) < PARALLEL]
-        expect_none(turned, "another direction of the credit of {} in a larger batch")
+        found = "another direction of the credit of {} in a larger batch"
+        expect_each(part, lambda name, a: not _cosine(a, whole[name][:8]) < PARALLEL, found)
     _check_step(learner, (x, labels), randomness)
     small = topmost_cosine(subject.build(), *subject.batch(16))
     # Other methods have to learn to point first.
@@ -255,21 +256,25 @@ def means(subject: Subject) -> None:
         gradients.append(gradients_of(learner.network))
         of_state.append(gradients_of(learner.state))
     one, two = gradients
-    moved = [name for name, g in one.items() if (two[name] - g).norm() > 0.02 * g.norm()]
-    expect_none(moved, "another gradient of {} for a batch given twice")
-    one, two = of_state
-    summed = [n for n, g in one.items() if (two[n] - 2 * g).norm() < (two[n] - g).norm()]
-    expect_none(summed, "twice the gradient of the state's {} for a batch given twice")
+    found = "another gradient of {} for a batch given twice"
+    expect_each(one, lambda name, g: not (two[name] - g).norm() > 0.02 * g.norm(), found)
+    once, twice = of_state
+    expect_each(
+        once,
+        lambda name, g: not (twice[name] - 2 * g).norm() < (twice[name] - g).norm(),
+        "twice the gradient of the state's {} for a batch given twice",
+    )
     if subject.method.end_to_end or credits[0].objective is not None:
         return
     declared, long = credits[0].batch_mean, credits[1].by_name()
     # The ratio that credits of the other kind have.
     factor = 1.0 if declared else 0.5
-    wrong = []
-    for name, a in credits[0].by_name().items():
-        if long[name].any() and _distance(long[name][: len(a)], factor * a) < ROUNDING:
-            wrong.append(name)
-    expect_none(wrong, f"credits of {{}} times {factor} in a batch given twice")
+
+    def own_kind(name: str, a: Tensor) -> bool:
+        return not (long[name].any() and _distance(long[name][: len(a)], factor * a) < ROUNDING)
+
+    found = f"credits of {{}} times {factor} in a batch given twice"
+    expect_each(credits[0].by_name(), own_kind, found)
 
 
 def labels(subject: Subject) -> None:
@@ -333,20 +338,21 @@ def precision(subject: Subject) -> None:
     narrow = [str(kind) for kind in NARROW if kind in used.kinds]
     expect_none(narrow, "{} in the computation of a step")
     double = named_credits(twin, x.double(), labels)
-    other = [f"{name} ({a.dtype})" for name, a in double.items() if a.dtype != torch.float64]
-    expect_none(other, "credits of {} in a float64 network")
-    coarse, away = [], []
-    for name, a in double.items():
+    found = "credits of {} that are not of float64 in a float64 network"
+    expect_each(double, lambda _, a: a.dtype == torch.float64, found)
+
+    def fine(_: str, a: Tensor) -> bool:
         # numpy computes in half precision, too, where torch does not see it.
         rounded = any(torch.equal(a.to(kind).to(a), a) for kind in NARROW)
-        if rounded and len(a.unique()) > MANY:
-            coarse.append(name)
+        return not rounded or len(a.unique()) <= MANY
+
+    def near(name: str, a: Tensor) -> bool:
         length = a.norm(dim=1)
         deviations = (single[name] - a).norm(dim=1) / length.where(length > 0, 1)
-        if deviations.median() > ROUNDING:
-            away.append(name)
-    expect_none(coarse, "credits of {} rounded to half precision")
-    expect_none(away, f"credits of {{}} more than {ROUNDING} away from those in float64")
+        return not deviations.median() > ROUNDING
+
+    expect_each(double, fine, "credits of {} rounded to half precision")
+    expect_each(double, near, f"credits of {{}} more than {ROUNDING} away from those in float64")
 
 
 class _Types(TorchFunctionMode):
