@@ -14,6 +14,7 @@ from printed_audits import printed_audits
 from projects import ROOT
 
 from fa_audit.cli import main
+from fa_audit.core.errors import AuditError
 from fa_audit.core.files import signed
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.read_grid import read_grid
@@ -96,6 +97,8 @@ def test_frozen_runs_with_a_rate_of_their_own_are_the_baselines():
         run("bp+shallow", accuracy=0.3, shallow=True),
     )
     assert list(rows) == ["bp", "dfa"]
+    with pytest.raises(AuditError, match="no run of a rule"):
+        board_of(run("bp+frozen", **frozen))
     assert rows["dfa"]["own frozen (%)"] == "45.0"  # the best of both
     assert rows["dfa"]["margin"].startswith("+5.0")
     assert rows["dfa"]["over bp+frozen"].startswith("+20.0")

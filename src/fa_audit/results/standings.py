@@ -10,6 +10,7 @@ from itertools import permutations
 import pandas as pd
 from scipy import stats
 
+from fa_audit.core.errors import AuditError
 from fa_audit.results.tidy import KEY, Tidy
 
 LEVEL = 0.05  # of the tests that rank runs
@@ -27,8 +28,13 @@ def with_standings(tidy: Tidy) -> Tidy:
     ``own_frozen``, ``margin``, ``bp_margin``: see `_with_baselines`; fractions.
     ``seconds``, ``device``: of the training; ``bp_seconds``: of bp's shortest training in the same
         setting and on the same device.
+
+    Raises:
+        AuditError: there are only baselines.
     """
     runs = _with_baselines(tidy.runs.sort_values(list(KEY)))
+    if runs.empty:
+        raise AuditError("board: found no run of a rule; expected others than baselines.")
     runs = runs.merge(tidy.work.reindex(columns=[*KEY, "seconds", "device"]), "left", on=list(KEY))
     rules = runs["run"].str.replace(TRAINING, "", regex=True)
     is_alone = runs.groupby(["setting", rules])["run"].transform("nunique") == 1
@@ -38,8 +44,8 @@ def with_standings(tidy: Tidy) -> Tidy:
         runs.loc[runs["setting"] == setting, "rank"] = group["run"].map(ranked)
     of_bp = runs[runs["rule"] == "bp"].groupby(["setting", "device"])["seconds"].min()
     runs = runs.join(of_bp.rename("bp_seconds"), on=["setting", "device"])
-    there = set(runs["setting"])
-    return replace(tidy, runs=runs, settings=tuple(name for name in tidy.settings if name in there))
+    settings = tuple(name for name in tidy.settings if name in set(runs["setting"]))
+    return replace(tidy, runs=runs, settings=settings)
 
 
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
@@ -95,15 +101,3 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
             break
         above[worse] += 1
     return {run: 1 + above[run] for run in accuracies.columns}
-
-
-def standing(tidy: Tidy) -> list[tuple[str, str]]:
-    """Return every (setting, run): in each setting the highest mean accuracy first, equal ones by
-    their names.
-    """
-    means = tidy.runs.groupby(["setting", "run"])["accuracy"].mean().fillna(-math.inf).reset_index()
-    means = means.sort_values(["accuracy", "run"], ascending=[False, True])
-    rows = []
-    for setting in tidy.settings:
-        rows += [(setting, run) for run in means[means["setting"] == setting]["run"]]
-    return rows

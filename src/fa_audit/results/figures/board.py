@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fa_audit.core.errors import AuditError
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.standings import with_standings
@@ -41,6 +42,8 @@ def draw(
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
+    if not settings:
+        raise AuditError("board: found no accuracy of a rule; leave it out.")
     columns = min(len(settings), COLUMNS)
     pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)]
     rules = [_sorted_rules(runs, pair) for pair in pairs]

@@ -16,8 +16,8 @@ import yaml
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import short_number
-from fa_audit.results.standings import standing, with_standings
-from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_table
+from fa_audit.results.standings import with_standings
+from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, by_setting, run_table
 from fa_audit.results.tidy import Tidy
 
 TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
@@ -76,14 +76,14 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
         narrow: for a terminal: letters of checks, no claims.
 
     Raises:
-        AuditError: there are only baselines.
+        AuditError: there are only baselines, or no other networks than those of sources.
     """
     ranked = with_standings(tidy)
     sources = {entry.get("setting") for entry in claims_of_sources().values()}
     accuracies = ranked.runs.groupby(["setting", "method"])["accuracy"].mean()
     settings = tuple(name for name in ranked.settings if name not in sources)
     if not settings:
-        raise AuditError("board: found no run of a rule; expected others than baselines.")
+        raise AuditError("board: found networks of sources only; expected others.")
 
     def reached(group: pd.DataFrame) -> str:
         return _reached(group["method"].iloc[0], accuracies)
@@ -96,7 +96,7 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     return run_table(
         shown,
         IN_TERMINAL if narrow else columns,
-        rows=standing(shown),
+        rows=by_setting(shown),
         caption=f"{title}. {NOTE}",
         labels=named,
     )
