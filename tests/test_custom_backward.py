@@ -16,7 +16,6 @@ from torchvision import models
 from fa_audit import Description, diagnose
 from fa_audit.audit import backward, diagnostics
 from fa_audit.audit.custom import custom_parts
-from fa_audit.audit.record import outcomes_of
 from fa_audit.networks.trace import owned_by
 
 ALL = Description(BLOCKS, "all features")
@@ -183,12 +182,6 @@ def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradien
         [b["rho"].value for b in truth.credit], abs=1e-9
     )
     assert report.cross_batch_stability is None and report.to_dict()["untrue"] == [0, 1, 2]
-    said = " ".join(str(report).split())
-    assert (
-        "The backward pass of the model is not the derivative of its forward pass (states 0, 1, 2)"
-        in said
-    )
-    assert "give what the backward pass computes as credits" in said
 
 
 UNTRUE = {
@@ -222,19 +215,6 @@ def test_backward_hooks_on_modules_are_found():
     model.layers[1].register_full_backward_hook(lambda module, given, _: (2 * given[0],))
     assert audited(model).evidence.untrue == (0, 1)
     assert audited(square(torch.tanh, torch.tanh)).evidence.untrue == ()
-
-
-def test_a_wrong_backward_pass_is_found_in_a_network_that_has_been_trained():
-    torch.manual_seed(0)
-    model, (x, y) = narrowing(FALinear), (torch.randn(32, 20), torch.arange(32) % 5)
-    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(150):
-        optimiser.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimiser.step()
-    assert loss < 0.05
-    assert diagnose(model, [(x, y)], None, description=ALL).evidence.untrue == (0, 1, 2)
 
 
 def test_a_loss_whose_gradient_is_not_its_derivative_is_found():
@@ -390,9 +370,7 @@ def test_what_cannot_be_compared_has_no_gradient_and_the_reason_is_named():
         report.checks.reference.fires is None
         and "could not be compared" in report.checks.reference.note
     )
-    assert not outcomes_of(report.to_dict())["checks"]["reference"]["fires"]
     assert report.cross_batch_stability is None
-    assert "or the opposite: the backward pass was not compared" in " ".join(str(report).split())
 
 
 def test_nothing_is_said_where_float64_fails_and_nothing_is_custom():

@@ -149,11 +149,6 @@ def test_the_example_of_the_docs_and_its_report_in_every_format():
     report = replace(scope["report"], method_name="<b>|" + "x" * 99, notes="mine")
     text = str(report)
     assert max(map(len, text.splitlines())) <= 80
-    assert "accuracy of 61.0 %" in " ".join(text.split("\n\n")[1].split())
     cells = ["1", *(f"{report.credit[1][name].value:.3g}" for name in ("cosine", "rho", "nudging"))]
     assert cells in [line.split() for line in text.splitlines()]
-    places = ["You may write", "39.0 %", "You may not write", "Checks", "Evidence at every state"]
-    places += ["Credits at every block", "rho: correlation", "mine"]
-    for written in (text, report.to_markdown()):
-        assert sorted(places, key=written.index) == places
     assert "rho" not in str(diagnose(model, test_batches, 0.61))

@@ -266,22 +266,13 @@ def test_states_below_the_floor_and_exploding_gradients_are_named_though_d2_is_f
     with torch.no_grad():
         model.layers[0][0].weight.mul_(1e-9)
     report = diagnose(model, batches, None, description=description, credits=model.credits())
-    said = " ".join(str(report).split())
-    assert report.checks.reference.fires is False and "below the limit at state 0" in said
+    assert report.checks.reference.fires is False
     with torch.no_grad():
         model.head.weight.mul_(1e8)
     assert any(
         "explodes at state" in text
         for text in diagnose(model, batches, None, description=description).warnings
     )
-
-
-def test_cosines_with_a_gradient_below_the_floor_are_marked():
-    model, batches, description = made("square")
-    with torch.no_grad():
-        model.head.weight.mul_(1e-9)
-    text = str(diagnose(model, batches, None, description=description, credits=model.credits()))
-    assert "1*" in text and "* : the gradient" in " ".join(text.replace("*:", "* :").split())
 
 
 def separable(batches):
@@ -494,13 +485,6 @@ def draw(model, x, y, states, number):
         'Description(("0", "2", "4"), "all features")' in printed.err
         and audit["model"] == "mine:make_model"
     )
-    for words, said in {
-        ("mine:make_model",): "expected my_file:batches",
-        ("mine:make_model", "--data", "mine:credits"): "--data: mine:credits: TypeError",
-        ("mine:make_model", "--method", "dfa"): "--method: found with a model",
-        ("dfa.safetensors", "--accuracy", "0.2"): "--accuracy: found with a checkpoint",
-    }.items():
-        assert main(["audit", *words]) == 1 and said in capsys.readouterr().err
 
 
 PYRAMID = """

@@ -139,21 +139,6 @@ class Sequences(Chain):
         return self.passes(x)[1]
 
 
-def test_a_network_whose_samples_depend_on_one_another_is_run_on_whole_batches():
-    torch.manual_seed(5)
-    norm = nn.BatchNorm2d(4, track_running_stats=False)
-    model = Chain(nn.Conv2d(3, 4, 3, 4, 1), [nn.Sequential(nn.Conv2d(4, 4, 3, 1, 1), norm, nn.Tanh())],
-                  nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)))  # fmt: skip
-    x, y = (
-        torch.randn(100, 3, 64, 64) * torch.linspace(1, 9, 100).view(-1, 1, 1, 1),
-        torch.arange(100) % 5,
-    )
-    maps = Description(BLOCKS, "spatial mean")
-    found = [diagnose(model, [(x, y)], None, description=maps, loss_fn=loss_fn).residual_norms
-             for loss_fn in (F.cross_entropy, lambda z, y: F.cross_entropy(z, y))]  # fmt: skip
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
-
-
 class Keeps(Chain):
     """Feedback alignment that keeps its activations, and its feedback in a plain attribute and a
     list.

@@ -99,9 +99,9 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
         )
     model, batch = _of_one_tensor(model, batch)
     found: dict[Description, DescribedNetwork] = {}
+    inner = model.model if isinstance(model, OneTensor) else model
     with untouched(model):
-        _check_runs(model, batch)
-        inner = model.model if isinstance(model, OneTensor) else model
+        _check_runs(type(inner).__name__, model, batch)
         for names in _candidates(inner):
             network = _fitting(model, inner, names, batch)
             if network:
@@ -112,14 +112,14 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     return [_proposal(network, batch) for network in best]
 
 
-def _check_runs(model: nn.Module, x: Tensor) -> None:
+def _check_runs(name: str, model: nn.Module, x: Tensor) -> None:
     try:
         with torch.no_grad():
             model(x.clone())
     except Exception as error:  # external code may raise anything
         raise AuditError(
-            f"{type(model).__name__}: its own forward fails on inputs {tuple(x.shape)} of {x.dtype}:"
-            f" {first_line(error)}. Give inputs that the model takes."
+            f"{name}: its own forward fails on inputs"
+            f" {tuple(x.shape)} of {x.dtype}: {first_line(error)}. Give inputs that the model takes."
         ) from error
 
 
