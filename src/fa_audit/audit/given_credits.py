@@ -36,7 +36,7 @@ from fa_audit.core.vectors import WITHOUT_ANGLE, Measured, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, in_double, reference, shown, untouched
+from fa_audit.networks.trace import LossFunction, in_double, is_dense, reference, shown, untouched
 
 # Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
 CreditFunction = Callable[..., Sequence[Tensor]]
@@ -212,7 +212,7 @@ def _vector(name: str, network: Network, layer: int, credit: Any, state: Tensor)
     """
     shape = network.read(state).shape
     shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
-    right = isinstance(credit, Tensor) and credit.shape in (shape, state.shape)
+    right = is_dense(credit) and credit.shape in (shape, state.shape)
     if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
         raise AuditError(
             f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
