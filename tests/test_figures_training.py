@@ -165,7 +165,7 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
 
 def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
     """Accuracy is 0.5, minus a tenth per frozen block, plus a hundredth per seed; rungs that were
-    not run are gaps.
+    not run have no mark.
     """
     rows = [
         network(f"{method}+frozen{frozen}" if frozen else method, seed=seed, depth=3, frozen_blocks=frozen,
@@ -186,8 +186,10 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
     assert_seeds(ax, "bp+epoch1", {0: [0.4], 3: [0.6]})
     assert_seeds(ax, "bp", {0: [0.21, 0.22], 2: [0.41, 0.42], 3: [0.51, 0.52]})
     assert_seeds(ax, "dfa", {0: [0.01, 0.02], 1: [0.11, 0.12], 2: [0.21], 3: [0.31, 0.32]})
-    (means,) = lines(ax, "bp mean")
-    np.testing.assert_allclose(means[:, 1], [0.215, NAN, 0.415, 0.515])
+    means = lines(ax, "mean over seeds")
+    assert any(
+        line[:, 1] == pytest.approx([0.215, 0.415, 0.515]) for line in means if len(line) == 3
+    )
     # Seeds are counted by network, not over all of them.
     assert legend_of(figure) == ["bp+epoch1 (n = 1)", "bp (n = 2)", "DFA (n = 1 to 2)"]
     with pytest.raises(AuditError, match="expected runs of a ladder"):

@@ -8,7 +8,6 @@ from string import ascii_lowercase
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.core.errors import AuditError
@@ -30,44 +29,34 @@ def depth_ladder(
     """The depth-utility ladder: accuracy on the whole test set with the top k blocks trained and those
     below left at initialisation, a panel per network. k = L is the whole network; k = 0 is its own
     frozen baseline, in which embedding and head alone are trained by the same method. A point is one
-    seed (n seeds per rung beside the methods' names), a bar and the line the mean over seeds; the line
-    stops where a rung was not measured. Runs with a residual penalty or with random targets stand on no
-    rung.
+    seed (n seeds per rung beside the methods' names), a bar and the line through it the mean over
+    seeds. Runs with a residual penalty or with random targets stand on no rung.
 
     Raises:
         AuditError: a setting has no run of a ladder.
     """
     steps = [rungs(tidy.of(setting).runs).assign(setting=setting) for setting in tidy.settings]
     every = pd.concat(steps)
-    looks = style.run_styles(every["run"])
+    order = rank_runs(every)
     rows = -(-len(steps) // PER_ROW)
     figure = style.new_figure(title, height=2.4 * rows)
     axes = figure.subplots(rows, min(PER_ROW, len(steps)), squeeze=False, sharey=True).ravel()
     for letter, ax, table in zip(ascii_lowercase, axes, steps):
         setting = table["setting"].iloc[0]
-        _ladders(ax, table, looks)
+        # With all runs, so that each looks as in the legend.
+        style.seeds_and_means(ax, by_run(table, order, "k", "seed"), "k", "accuracy")
+        style.whole_numbers(ax, 9)
+        ax.set_xlabel("trained blocks $k$")
         ax.set_title(style.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
     for ax in axes[::PER_ROW]:
         ax.set_ylabel("test accuracy")
     for ax in axes[len(steps) :]:
         ax.remove()
     style.percent_scale(axes[0])
-    groups = by_run(every, rank_runs(every), "k")
+    groups = by_run(every, order, "k")
     names = style.counted(groups, labels, ["accuracy"], ["setting", "k"])
     style.legend_below(figure, style.run_handles(groups, names))
     return figure
-
-
-def _ladders(ax: Axes, table: pd.DataFrame, looks: Mapping[str, style.RunStyle]) -> None:
-    """Draw the seeds of every run of a network on its rungs, and a line through their means."""
-    for run, group in by_run(table, rank_runs(table), "k", "seed").items():
-        means = group.groupby("k")["accuracy"].mean()
-        # A rung that was not measured interrupts the line.
-        means = means.reindex(range(means.index.max() + 1))
-        ax.plot(means.index, means, **looks[run].options | style.MEAN, label=f"{run} mean")
-        style.points(ax, *style.numbers(group, "k", "accuracy"), looks[run], label=run)
-    style.whole_numbers(ax, 9)
-    ax.set_xlabel("trained blocks $k$")
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:

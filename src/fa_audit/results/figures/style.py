@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,9 @@ LOOKS = {
     "mono_forward": ("#00E1D2", r"$\mathbf{M}$"),
     "sigprop": ("#00005A", r"$\mathbf{Z}$"),
 }
-# Looks of user-defined methods: any of these colours with any of these markers.
-_OWN_COLOURS = ("#661100", "#44AA99", "#AA4499", "#DDAA33")
+# User-defined methods have one of these colours with one of these markers.
 _OWN_MARKERS = ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
+_OWN_COLOURS = ("#661100", "#44AA99", "#AA4499", "#DDAA33")
 _FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
 _LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
 
@@ -232,31 +232,25 @@ def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     """Return a style per run: colour and marker are its method's, in every figure.
 
     Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its
-    marker and broken lines. A user-defined method has a look that follows from its name, or the
-    next one that is free.
+    marker and broken lines. User-defined methods have looks of their own, in the order of names.
     """
     looks = dict(LOOKS)
+    own = cycle(product(_OWN_MARKERS, _OWN_COLOURS))
     variants: dict[str, int] = {}
     styles = {}
     for run in sorted(set(runs)):
         method = run.partition("+")[0]
         if method not in looks:
-            looks[method] = _free_look(method, set(looks.values()))
+            marker, colour = next(own)
+            looks[method] = colour, marker
         if run == method:
             styles[run] = RunStyle(*looks[method])
             continue
-        i = variants.get(method, 0)
-        variants[method] = i + 1
+        i = variants.setdefault(method, 0)
+        variants[method] += 1
         line, fill = _LINES[i % len(_LINES)], _FILLS[i % len(_FILLS)]
         styles[run] = RunStyle(*looks[method], line, fill)
     return styles
-
-
-def _free_look(method: str, taken: Collection[tuple[str, str]]) -> tuple[str, str]:
-    every = [(colour, marker) for marker in _OWN_MARKERS for colour in _OWN_COLOURS]
-    first = zlib.crc32(method.encode()) % len(every)
-    ordered = every[first:] + every[:first]
-    return next((look for look in ordered if look not in taken), ordered[0])
 
 
 def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Artist]:
@@ -452,7 +446,7 @@ def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
 
 
 def mark_off_scale(
-    ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y", **look: Any
+    ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y"
 ) -> None:
     """Draw an arrow at the end of an axis for infinite values, at the start of a log axis for zeros.
 
@@ -461,7 +455,6 @@ def mark_off_scale(
     Args:
         along: where the values stand on the other axis.
         axis: on which the values stand.
-        look: of a mark in place of the arrow.
     """
     hidden = np.isnan(on_scale(ax, values, axis)) & ~np.isnan(values)
     for label, where in ((INFINITE, values == np.inf), (ZERO, values <= 0)):
@@ -472,9 +465,9 @@ def mark_off_scale(
         edges = np.full(len(places), edge)
         options = {"linestyle": "none", "marker": markers[axis], "color": colour, "label": label}
         if axis == "y":
-            ax.plot(places, edges, transform=ax.get_xaxis_transform(), **options | look)
+            ax.plot(places, edges, transform=ax.get_xaxis_transform(), **options)
         else:
-            ax.plot(edges, places, transform=ax.get_yaxis_transform(), **options | look)
+            ax.plot(edges, places, transform=ax.get_yaxis_transform(), **options)
 
 
 def points(

@@ -119,11 +119,7 @@ def _curves(
             style.mark_off_scale(ax, epochs[begins], values[begins], colour=colour)
             at = epochs == fired.get((run, seed))
             ax.plot(epochs[at & ~hidden], values[at & ~hidden], **ring)
-            style.mark_off_scale(ax, epochs[at], values[at], colour=colour, **RINGED)
     style.whole_numbers(ax, 5)
-
-
-RINGED = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "label": FIRST}
 
 
 # --- over training at every penalty, and against it
