@@ -52,7 +52,7 @@ def test_every_file_of_the_library_lies_in_a_room() -> None:
     there = {
         path.stem
         for path in PACKAGE.iterdir()
-        if path.name not in ("__init__.py", "__pycache__", "py.typed")
+        if path.name not in ("__init__.py", "__pycache__", "provided", "py.typed")
     }
     assert there == set(ORDER)
 
