@@ -122,15 +122,9 @@ def test_what_github_and_the_catalog_run_exists():
 
 
 def test_what_it_and_other_documents_say_of_cifar_is_measured():
-    runs, layers = (
-        pd.read_csv(ROOT / f"reference/measured/main_audit/{name}.csv")
-        for name in ("runs", "layers")
-    )
+    runs = pd.read_csv(ROOT / "reference/measured/main_audit/runs.csv")
     dfa, bp = (runs[runs["run"] == run].mean(numeric_only=True) for run in ("dfa", "bp"))
-    accuracy, frozen, best = (
-        f"{100 * value:.0f} %"
-        for value in (*dfa[["accuracy", "own_frozen_acc"]], bp.own_frozen_acc)
-    )
+    accuracy, best = (f"{100 * value:.0f} %" for value in (dfa.accuracy, bp.own_frozen_acc))
     assert f"{accuracy} accuracy" in FLAT and "blocks is nearly six points better" in FLAT
     assert 0.055 < dfa["own_frozen_acc"] - dfa["accuracy"] < 0.06
     assert (
@@ -141,19 +135,7 @@ def test_what_it_and_other_documents_say_of_cifar_is_measured():
         "the reference gradient has vanished" in FLAT
         and runs[runs["run"] == "dfa"]["reference_fires"].all()
     )
-    comparison, questions = (
-        (ROOT / f"docs/{name}.md").read_text() for name in ("comparison", "faq")
-    )
-    cosines = layers[layers["run"] == "dfa"].groupby("layer")["cosine"].mean()
-    assert f"| accuracy | {accuracy}," in comparison and f"random blocks has {frozen}" in comparison
-    assert (
-        f"over blocks | {cosines.mean():.1f} | that the first block has {cosines[0]:.1f}"
-        in comparison
-    )
-    assert abs(cosines[1:]).max() < 0.02
-    assert (
-        abs(dfa["deep_clamped_cosine_at_input"]) < 0.005 and "| 0.00 in deep blocks |" in comparison
-    )
+    questions = " ".join((ROOT / "docs/auditing.md").read_text().split())
     assert f"reach {best} on CIFAR-10" in questions and f"DFA's {accuracy} are" in questions
 
 
@@ -174,7 +156,7 @@ def test_the_figures_and_tables_that_documents_name_are_those_of_the_configurati
     named = set(re.findall(r"`([a-z_0-9]+)`", menu))
     assert named <= {*config["figures"], "scorecard"} and len(named) > 10
     workflow = (ROOT / "docs/workflow.md").read_text()
-    assert set(re.findall(r"results/figures/(\w+)\.pdf", workflow)) <= set(config["figures"])
+    assert set(re.findall(r"results/figures/([a-z_0-9]+)\.pdf", workflow)) <= set(config["figures"])
     assert set(re.findall(r"results/tables/(\w+)\.\w+", workflow)) <= set(config["tables"])
 
 
