@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from fa_audit import __version__
 from fa_audit.core.origin import commit
-from fa_audit.documents.formats import HTML, Table, render, right_aligned
+from fa_audit.documents.formats import PLAIN, Table, render, right_aligned
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.results.page.runs import PageRun
 
@@ -46,9 +46,9 @@ class Artefact:
 
     @property
     def table(self) -> Markup:
-        """Return the table as it was written, every cell escaped."""
+        """Return caption and table as they were written, every cell escaped."""
         text = self.file.read_text(encoding="utf-8")
-        return Markup("".join(re.findall("<table>.*?</table>", text, flags=re.DOTALL)))
+        return Markup("".join(re.findall("<p>.*</table>", text, flags=re.DOTALL)))
 
 
 def page(
@@ -72,7 +72,7 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cell"] = lambda cell: Markup(render(cell, HTML))
+    environment.filters["cell"] = lambda cell: render(cell, PLAIN)
     environment.filters["right_aligned"] = right_aligned
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
