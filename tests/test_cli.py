@@ -164,6 +164,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         ("train dfa x.safetensors --data absent.safetensors", "absent.safetensors: no such file"),
         ("describe nix --image-shape 0", "found '0'; expected an integer >= 1"),
         ("describe nix --arguments [1]", "found '[1]'; expected a JSON mapping"),
+        ("report dfa.json --output dfa.json", "dfa.json: "),
         ("report pipe", "pipe: found a named pipe; expected a file"),
         ("list method", "invalid choice: 'method'"),
         ("board --only bq", "unknown run 'bq'; known: bp, "),

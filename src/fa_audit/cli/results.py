@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fa_audit.core.errors import AuditError
-from fa_audit.core.files import write_text
+from fa_audit.core.files import check_output, write_text
 
 PUBLISHED = "reference/published.yaml"
 PAGE = "report.html"
@@ -17,23 +16,12 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_report)
     add("audits", type=Path, nargs="+", metavar="FILE", help="an audit's JSON, one for each seed")
-    add(
-        "--format",
-        choices=("markdown", "latex"),
-        default="markdown",
-        help="of the text; default %(default)s",
-    )
-    add(
-        "--method",
-        metavar="MODULE:CLASS",
-        help="of audits whose method is not registered; default not stated",
-    )
-    add(
-        "--output",
-        type=Path,
-        metavar="PATH",
-        help=f"the file to write; default the terminal, with --html {PAGE}",
-    )
+    forms = ("markdown", "latex")
+    add("--format", choices=forms, default="markdown", help="of the text; default %(default)s")
+    words = "of audits whose method is not registered; default not stated"
+    add("--method", metavar="MODULE:CLASS", help=words)
+    words = f"the file to write; default the terminal, with --html {PAGE}"
+    add("--output", type=Path, metavar="PATH", help=words)
     words = "write one self-contained page, of any number of networks; default a text of one"
     add("--html", action="store_true", help=words)
 
@@ -44,18 +32,10 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_scorecard)
     words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
-    add(
-        "--published",
-        metavar="YAML",
-        default=PUBLISHED,
-        help="the published numbers; default %(default)s",
-    )
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="write scorecard.csv and .md there; default the terminal",
-    )
+    words = "the published numbers; default %(default)s"
+    add("--published", metavar="YAML", default=PUBLISHED, help=words)
+    words = "write scorecard.csv and .md there; default the terminal"
+    add("--output", type=Path, metavar="DIR", help=words)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -67,6 +47,7 @@ def _page(options: argparse.Namespace) -> int:
     from fa_audit.results.page.runs import read_runs
 
     path = options.output or Path(PAGE)
+    check_output(path, options.audits)
     write_text(path, page(read_runs(options.audits)))
     print(path)
     return 0
@@ -85,6 +66,7 @@ def _text(options: argparse.Namespace) -> int:
     found = report(read_seed_group(options.audits))
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
     if options.output:
+        check_output(options.output, options.audits)
         write_text(options.output, text)
     else:
         print(text, end="")
@@ -98,13 +80,12 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
     from fa_audit.results.scorecard_texts import summary_line, to_markdown, write_scorecard
 
-    folder = options.folder or (
-        Path("results") if any(Path("results/audits").glob("*/*/*.json")) else Path(FOLDER)
-    )
-    if options.output and options.output.resolve() == folder.resolve():
-        raise AuditError(
-            f"--output: found '{options.output}', which is read; expected another folder."
-        )
+    folder = options.folder
+    if folder is None:
+        has_audits = any(Path("results/audits").glob("*/*/*.json"))
+        folder = Path("results") if has_audits else Path(FOLDER)
+    if options.output:
+        check_output(options.output, [folder])
     published = read_published_file(options.published)
     tidy = read_results(folder)
     rows = scorecard(published, tidy, read_explanations(folder, published))
