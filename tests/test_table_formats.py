@@ -101,9 +101,8 @@ def test_every_format_reads_back_as_the_same_table(kind):
     assert text.count(r"\caption{A\_B \& 100\% {[}x].}\label{tab:x}") == 1
 
 
-@pytest.mark.parametrize("count", [3, 11])
-def test_every_table_compiles_in_a_column_of_a_paper(count, tmp_path):
-    runs = dict.fromkeys([*[*METHODS][: count - 1], LONG], EXPLODED)
+def test_every_table_compiles_in_a_column_of_a_paper(tmp_path):
+    runs = dict.fromkeys([*[*METHODS][:10], LONG], EXPLODED)
     rows = [several(runs, setting=name, depth=depth) for name, depth in (("a", 4), ("b_2", 12))]
     texts = []
     for kind in TABLES:
