@@ -91,9 +91,12 @@ def test_frozen_runs_with_a_rate_of_their_own_are_the_baselines():
         run("bp+lr3e-4+frozen", accuracy=0.3, **frozen),
         run("dfa+lr3e-4+frozen", accuracy=0.45, **frozen),
         run("dfa+lr1e-3+frozen", accuracy=0.4, **frozen),
+        run("dfa+epoch1", accuracy=0.2, own_frozen_acc=0.15),
+        run("dfa+frozen+epoch1", accuracy=0.9, **frozen),
         run("bp+shallow", accuracy=0.3, shallow=True),
     )
-    assert list(rows) == ["bp", "dfa"]
+    assert list(rows) == ["bp", "dfa", "dfa+epoch1"]
+    assert rows["dfa+epoch1"]["own frozen (%)"] == "15.0"  # after the same epoch
     with pytest.raises(AuditError, match="no run of a rule"):
         board_of(run("bp+frozen", **frozen))
     assert rows["dfa"]["own frozen (%)"] == "45.0"  # the best of both

@@ -14,9 +14,8 @@ from fa_audit.core.errors import AuditError
 from fa_audit.results.tidy import KEY, Tidy
 
 LEVEL = 0.05  # of the tests that rank runs
-TRAINING = (
-    r"\+lr[\d.e-]+|\+unnormalised"  # parts of a run's name that every rule chooses for itself
-)
+# Parts of a run's name that every rule chooses for itself.
+TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 
 
 def with_standings(tidy: Tidy) -> Tidy:
@@ -57,7 +56,9 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    frozen = runs[is_frozen & ~runs["random_targets"].eq(True)]
+    # A snapshot is compared with frozen blocks after the same epoch, which its audit knows.
+    is_whole = ~runs["run"].str.contains("+epoch", regex=False)
+    frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # Of several the most accurate, so that no margin is flattered.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
     keys = runs[["setting", "seed", "method"]]
@@ -68,7 +69,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     ):
         own = runs[f"{name}_acc"].astype(float).where(runs[f"{check}_fires"].notna())
         found = measured.reindex(pd.MultiIndex.from_frame(asked)).to_numpy(float)
-        baselines[name] = pd.Series(found, runs.index).fillna(own)
+        baselines[name] = pd.Series(found, runs.index).where(is_whole).fillna(own)
     accuracy = runs["accuracy"].astype(float)
     margins = {
         "margin": accuracy - baselines["own_frozen"],
