@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -261,12 +262,13 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
     """Return the rows of some samples of a reference."""
+    rows = itemgetter(samples)
     return replace(
         truth,
-        states=tuple(h[samples] for h in truth.states),
-        gradients=tuple(g[samples] for g in truth.gradients),
-        logits=truth.logits[samples],
-        at_logits=truth.at_logits[samples],
+        states=tuple(map(rows, truth.states)),
+        gradients=tuple(map(rows, truth.gradients)),
+        logits=rows(truth.logits),
+        at_logits=rows(truth.at_logits),
     )
 
 
@@ -290,8 +292,8 @@ def _intervals(
 
     A network without blocks has no growth, an estimated norm no interval.
     """
-    norms = [sample_norms(part) for part in (*truth.states, truth.gradients[-1])]
-    rows = torch.stack(norms).cpu().numpy()
+    norms = map(sample_norms, (*truth.states, truth.gradients[-1]))
+    rows = torch.stack(list(norms)).cpu().numpy()
     if rows.shape[1] < FEWEST:
         return None, None
     draws, last = bootstrap_medians(rows), layers[-1]
@@ -306,7 +308,7 @@ def _intervals(
 
 def _layers(truth: Reference, twin: _Double) -> tuple[Layer, ...]:
     """Build one entry per state."""
-    norms = [median_norm(h) for h in truth.states]
+    norms = list(map(median_norm, truth.states))
     growths, samples = [*growth(norms), None], len(truth.logits)
     layers = []
     for layer, (norm, g) in enumerate(zip(norms, truth.gradients)):

@@ -20,6 +20,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
+    # The bias is refitted on the first half of the batches and judged on the other.
     first = sum(len(each.labels) for each in passes[:half])
     bias = refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
 

@@ -130,13 +130,18 @@ def audit_files(
 def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Describe an audited run by its specification, its sidecar and the process that audits it."""
     trained = facts.get("provenance", {})
-    return {
+    about = {
         "spec": spec.to_dict(),
         "digest": spec.digest,
-        **{key: facts.get(key) for key in ("stopped_after", "seconds")},
-        **{key: trained.get(key) for key in ("device", "commit", "cpu")},
+        "stopped_after": facts.get("stopped_after"),
+        "seconds": facts.get("seconds"),
+        "device": trained.get("device"),
+        "commit": trained.get("commit"),
+        "cpu": trained.get("cpu"),
         "torch": trained.get("packages", {}).get("torch"),
-        **{key: facts.get(key) for key in ("data_sha256", "checkpoint_sha256")},
-        **({"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}),
-        "provenance": process_origin(device),
+        "data_sha256": facts.get("data_sha256"),
+        "checkpoint_sha256": facts.get("checkpoint_sha256"),
     }
+    if spec.validation and facts:
+        about["validation_acc"] = facts["validation_accuracy"]
+    return about | {"provenance": process_origin(device)}

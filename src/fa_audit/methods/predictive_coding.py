@@ -62,7 +62,7 @@ class PredictiveCoding(Method):
         free = tuple(h.requires_grad_() for h in free)
         with torch.enable_grad():
             loss = F.cross_entropy(network.head(free[-1]), labels, reduction="sum")
-            ends = [*(network.split(layer, h)[1] for layer, h in enumerate(free[:-1])), loss]
+            ends = [*predictions(network, free[0], free)[1:], loss]
         errors = tuple(map(torch.zeros_like, free))
         for _ in range(self.steps):
             pulled = torch.autograd.grad(

@@ -284,7 +284,8 @@ def labels(subject: Subject) -> None:
     learner, (x, own) = subject.copy(), subject.batch(6)
     others = [(own + step) % subject.data.classes for step in (1, 2)]
     # The last: all samples are alike, which is all that a similarity knows.
-    versions = [named_credits(learner, x, given) for given in (*others, torch.zeros_like(own))]
+    others.append(torch.zeros_like(own))
+    versions = [named_credits(learner, x, given) for given in others]
     expect_none(_deaf(versions), "a credit of {} that ignores the labels")
     certain = []
     for label in (0, 1):

@@ -35,12 +35,10 @@ HINT = "name another file, or delete a damaged one and train the run again"
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
     """Return every tensor of a learner, named ``network.*`` and ``state.*``."""
-    parts = {"network": learner.network, "state": learner.state}
-    return {
-        f"{part}.{name}": tensor
-        for part, module in parts.items()
-        for name, tensor in module.state_dict().items()
-    }
+    tensors = {}
+    for part, module in (("network", learner.network), ("state", learner.state)):
+        tensors |= {f"{part}.{name}": tensor for name, tensor in module.state_dict().items()}
+    return tensors
 
 
 def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
@@ -53,8 +51,8 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
         # Torch would convert the type in silence.
         if name in tensors and tensors[name].dtype != own.dtype:
             raise RuntimeError(f"{name} is of {tensors[name].dtype}, expected {own.dtype}")
-    for part, module in {"network": learner.network, "state": learner.state}.items():
-        module.load_state_dict(under(part, tensors))
+    learner.network.load_state_dict(under("network", tensors))
+    learner.state.load_state_dict(under("state", tensors))
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -219,15 +219,15 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Seen = (None, 
         credits = block_credits(learner, *test[0])
         wide_gradients = reference(learner.network, *wide).gradients
         accuracy = accuracy_of(learner.network, test)
-    norms = [median_norm(h) for h in truth.states]
+    norms = list(map(median_norm, truth.states))
     columns = (
         norms,
-        [median_norm(g) for g in truth.gradients],
+        map(median_norm, truth.gradients),
         # The last state is read by no block.
         [*growth(norms), None],
         [*_cosines(credits, truth.gradients[1:]), None],
         [*_cosines(credits, truth.gradients), None],
-        [median_norm(g) for g in wide_gradients],
+        map(median_norm, wide_gradients),
     )
     rows = []
     for layer, values in enumerate(zip(*columns)):

@@ -25,11 +25,11 @@ def adamw_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, dec
     """
     adamw(
         parameters,
-        [parameter.grad for parameter in parameters],
-        [entry["exp_avg"] for entry in moments],
-        [entry["exp_avg_sq"] for entry in moments],
+        _gradients(parameters),
+        _column(moments, "exp_avg"),
+        _column(moments, "exp_avg_sq"),
         [],
-        [entry["step"] for entry in moments],
+        _column(moments, "step"),
         fused=True,
         lr=lr,
         weight_decay=decay,
@@ -50,8 +50,8 @@ def sgd_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay
     """
     sgd(
         parameters,
-        [parameter.grad for parameter in parameters],
-        [entry["momentum"] for entry in moments],
+        _gradients(parameters),
+        _column(moments, "momentum"),
         fused=True,
         lr=lr,
         weight_decay=decay,
@@ -60,6 +60,14 @@ def sgd_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay
         nesterov=False,
         maximize=False,
     )
+
+
+def _gradients(parameters: list[Tensor]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _column(moments: list[Moments], name: str) -> list[Tensor]:
+    return [entry[name] for entry in moments]
 
 
 # How parameters move, and the names of the moments.

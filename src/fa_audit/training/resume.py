@@ -43,15 +43,13 @@ class Resume:
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
-        moments = {
-            f"optimiser.{i}.{name}": t
-            for i, entry in optimiser.moments.items()
-            for name, t in entry.items()
-        }
+        tensors = learner_tensors(learner)
+        for index, moments in optimiser.moments.items():
+            tensors |= {f"optimiser.{index}.{name}": t for name, t in moments.items()}
         # The history grows with the epochs and a safetensors header is bounded: the progress goes
         # in as a tensor.
-        written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
-        tensors = learner_tensors(learner) | moments | {"progress": written}
+        written = bytearray(json.dumps(progress).encode())
+        tensors["progress"] = torch.frombuffer(written, dtype=torch.uint8)
         write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.origin})
 
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:

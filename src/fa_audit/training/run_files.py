@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import (
@@ -108,6 +109,7 @@ def write_run(
         more: other entries of the sidecar.
     """
     spec, parameters = trained.learner.spec, list(trained.learner.network.parameters())
+    learning = [p for p in parameters if p.requires_grad]
     save_checkpoint(trained.learner, checkpoint)
     write_text(trajectory, trajectory_csv(trained.history))
     about = {
@@ -116,8 +118,8 @@ def write_run(
         "fingerprint": origin,
         **more,
         "accuracy": trained.accuracy,
-        "parameters": sum(p.numel() for p in parameters),
-        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        "parameters": sum(map(Tensor.numel, parameters)),
+        "trainable_parameters": sum(map(Tensor.numel, learning)),
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of(checkpoint),
@@ -126,6 +128,7 @@ def write_run(
     }
     if trained.validation_accuracy is not None:
         about["validation_accuracy"] = trained.validation_accuracy
-    if own := own_code(spec.method, spec.architecture, spec.dataset):
+    own = own_code(spec.method, spec.architecture, spec.dataset)
+    if own:
         about["provenance"]["own_code"] = own
     write_json(sidecar, about)

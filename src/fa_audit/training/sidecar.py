@@ -116,7 +116,8 @@ def check_baseline(
             accuracy then says nothing about the audited network.
     """
     wanted = audited.with_run(parse_run(name))
-    if not _names(found := facts.get("run", name), wanted):
+    found = facts.get("run", name)
+    if not _names(found, wanted):
         raise AuditError(f"{path}: run: found {shortened(found)}; expected '{name}'. {hint}")
     expected = f"Expected {name} with the network, data, budget and seed of the audited one. {hint}"
     check_spec(RunSpec.from_dict(facts["spec"]), wanted, path, expected)
