@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.errors import AuditError
-from fa_audit.data.dataset import save_dataset
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import DEPARTURES, Run, RunSpec, parse_run, short_number
-from fa_audit.training.loop import train
-from fa_audit.training.run_files import write_run
 
 methods = st.from_regex(r"[a-z][a-z_]{0,11}", fullmatch=True)
 penalties = st.one_of(
@@ -100,44 +96,11 @@ def test_baselines_have_the_run_s_own_learning_rate_and_normalisation():
     )
 
 
-def test_a_run_with_its_own_learning_rate_is_trained_audited_and_compared_with_such_a_baseline(
-    dataset, tmp_path
-):
-    block = {
-        "dataset": "digits",
-        "architecture": {"name": "resmlp", "width": 8, "depth": 2},
-        "epochs": 1,
-        "seeds": [1],
-    }
+def test_a_setting_compares_a_run_with_baselines_of_its_own_learning_rate():
+    block = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]}
     setting = read_grid({"settings": {"main": block | {"runs": ["dfa", OWN]}}}).setting("main")
-    assert setting.baselines_of(OWN) == BASELINES and {*BASELINES.values(), "dfa+frozen"} <= {
-        *setting.baselines
-    }
-    dataset, files = dataclasses.replace(dataset, name="digits"), {}
-    save_dataset(dataset, data := tmp_path / "digits.safetensors")
-    for run in (OWN, BASELINES["own"], "dfa+frozen"):
-        files[run] = {
-            kind: tmp_path / f"{run}.{kind}" for kind in ("sidecar", "trajectory", "checkpoint")
-        }
-        write_run(train(setting.spec(run, 1), dataset), **files[run], origin="test", device="cpu")
-        facts = json.loads(files[run]["sidecar"].read_text())
-        (tmp_path / f"{run}.json").write_text(
-            json.dumps({"run": run} | facts)
-        )  # as the workflow names a baseline
-
-    def audited(own):
-        given = {
-            "data": data,
-            "spec": setting.spec(OWN, 1),
-            "baselines": {"own": tmp_path / f"{own}.json"},
-        }
-        return audit_files(**files[OWN], **given, name=OWN)[0].to_dict()
-
-    assert audited(BASELINES["own"])["verdict"]["baseline"] == BASELINES["own"]
-    with pytest.raises(
-        AuditError, match=r"of another run than expected: normalise True, not False; lr 0\.001"
-    ):
-        audited("dfa+frozen")
+    assert setting.baselines_of(OWN) == BASELINES
+    assert {*BASELINES.values(), "dfa+frozen"} <= {*setting.baselines}
 
 
 SPEC = RunSpec(
@@ -203,18 +166,6 @@ def test_equal_specifications_have_equal_digests(field, value):
     )
     assert one == other and one.digest == other.digest
     assert dataclasses.replace(SPEC, snapshot=100) == SPEC  # the last epoch's is the run itself
-
-
-def test_the_defaults_are_the_papers():
-    values = (
-        SPEC.epochs,
-        SPEC.batch_size,
-        SPEC.lr,
-        SPEC.weight_decay,
-        SPEC.penalty,
-        SPEC.frozen_blocks,
-    )
-    assert values == (100, 128, 1e-3, 0.01, 0.0, 0)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ TABLES = {
     "sweep": config.Sweep,
     "models": config.ModelEntry,
     "figures": config.Artefact,
-    "thresholds": config.Thresholds,
     "monitor": config.Monitor,
 }
 TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false"}

@@ -30,20 +30,18 @@ from fa_audit.experiments.spec import (
 )
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
-from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}
-LIMITS = DiagnosticThresholds().limits
 
 
-def _accepted_by(check: Callable[[str], Any]) -> AfterValidator:
-    """Return a validator that leaves a name as it is unless `check` raises an error."""
+def _accepted_by(check: Callable[[Any], Any]) -> AfterValidator:
+    """Return a validator that leaves a value as it is unless `check` raises an error."""
 
-    def accepted(name: str) -> str:
-        check(name)
-        return name
+    def accepted(value: Any) -> Any:
+        check(value)
+        return value
 
     return AfterValidator(accepted)
 
@@ -339,31 +337,6 @@ def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
     return validated(ModelEntry, models[name], f"models.{name}").model_dump()
 
 
-# By the unit of a check; points are fractions: 0.02 is 2 points.
-LIMIT_RANGES: dict[str, dict[str, float]] = {
-    "factor": {"gt": 0},
-    "cosine": {"ge": -1, "le": 1},
-    "points": {"gt": -1, "lt": 1},
-}
-
-
-def _limit(name: str, default: float) -> tuple[Any, float]:
-    """Return type and default of a limit; only saturation does not belong to a check."""
-    unit, meaning = "factor", "a small gradient is called saturated below it"
-    for check in CHECKS.values():
-        if check.limit == name:
-            unit, meaning = check.unit, f"{check.paper or check.label} fires {check.side} it"
-    return Annotated[float, Field(**LIMIT_RANGES[unit], description=meaning)], default
-
-
-Thresholds = create_model(
-    "Thresholds",
-    __base__=Strict,
-    __doc__="Limits of the checks.",
-    **{name: _limit(name, default) for name, default in LIMITS.items()},
-)
-
-
 class Artefact(Strict):
     """A figure or a table."""
 
@@ -394,8 +367,8 @@ class Configuration(Strict):
     )
     settings: dict[Name, SettingEntry] = Field({}, min_length=1, description="settings by name")
     models: dict[Name, ModelEntry] = Field({}, min_length=1, description="models by name")
-    thresholds: Thresholds = Field(
-        Thresholds(), description="limits of the checks (docs/protocol.md)"
+    thresholds: Annotated[dict[str, float], _accepted_by(DiagnosticThresholds.of)] = Field(
+        {}, description="limits of the checks (docs/protocol.md)"
     )
     monitor: Monitor = Field(
         NO_MONITOR,

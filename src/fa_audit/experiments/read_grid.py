@@ -20,6 +20,7 @@ from fa_audit.experiments.config_file import LineOf
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import parse_run
+from fa_audit.protocol.limits import DiagnosticThresholds
 
 MONITOR_LIMITS = {
     "D1": "growth",
@@ -86,7 +87,7 @@ def _check(good: bool, problem: str) -> None:
 
 
 def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) -> Setting:
-    limits = config.thresholds.model_dump()
+    limits = DiagnosticThresholds.of(config.thresholds).limits
     checks = sorted(entry.monitor.stop_on or config.monitor.stop_on)
     common = {
         "dataset": entry.dataset,
