@@ -1,7 +1,7 @@
-FIGURE_IN_REPORT = {
-    "caption": "../report/caption.rst",
+FIGURE = {
     "category": FIGURES_FOLDER,
     "subcategory": lambda wildcards: datasets_of("figures", wildcards.figure),
+    "figure": "{figure}",
 }
 
 
@@ -10,21 +10,9 @@ rule draw_figure:
     input:
         tidy=lambda wildcards: tidy_of("figures", wildcards.figure),
     output:
-        pdf=report(
-            "results/figures/{figure}.pdf",
-            **FIGURE_IN_REPORT,
-            labels={"figure": "{figure}", "format": "pdf"},
-        ),
-        png=report(
-            "results/figures/{figure}.png",
-            **FIGURE_IN_REPORT,
-            labels={"figure": "{figure}", "format": "png"},
-        ),
-        svg=report(
-            "results/figures/{figure}.svg",
-            **FIGURE_IN_REPORT,
-            labels={"figure": "{figure}", "format": "svg"},
-        ),
+        pdf=in_report("results/figures/{figure}.pdf", **FIGURE),
+        png=in_report("results/figures/{figure}.png", **FIGURE),
+        svg=in_report("results/figures/{figure}.svg", **FIGURE),
         origin="results/figures/{figure}.origin.json",
     log:
         "results/logs/draw_figure/{figure}.log",

@@ -1,9 +1,3 @@
-SCORECARD_IN_REPORT = {
-    "caption": "../report/caption.rst",
-    "category": SCORECARD_FOLDER,
-}
-
-
 rule build_scorecard:
     """Every published number against the audits of its setting, with the rule and the verdict."""
     input:
@@ -11,16 +5,8 @@ rule build_scorecard:
         trajectories=lambda wildcards: run_files("trajectories", "csv", published_keys()),
         published=PUBLISHED_FILE,
     output:
-        csv=report(
-            "results/scorecard.csv",
-            **SCORECARD_IN_REPORT,
-            labels={"scorecard": "table", "format": "csv"},
-        ),
-        markdown=report(
-            "results/scorecard.md",
-            **SCORECARD_IN_REPORT,
-            labels={"scorecard": "table", "format": "md"},
-        ),
+        csv=in_report("results/scorecard.csv", SCORECARD_FOLDER, scorecard="table"),
+        markdown=in_report("results/scorecard.md", SCORECARD_FOLDER, scorecard="table"),
         origin="results/scorecard.origin.json",
     log:
         "results/logs/build_scorecard.log",
@@ -40,21 +26,9 @@ rule draw_scorecard:
     input:
         scorecard="results/scorecard.csv",
     output:
-        pdf=report(
-            "results/figures/scorecard.pdf",
-            **SCORECARD_IN_REPORT,
-            labels={"scorecard": "figure", "format": "pdf"},
-        ),
-        png=report(
-            "results/figures/scorecard.png",
-            **SCORECARD_IN_REPORT,
-            labels={"scorecard": "figure", "format": "png"},
-        ),
-        svg=report(
-            "results/figures/scorecard.svg",
-            **SCORECARD_IN_REPORT,
-            labels={"scorecard": "figure", "format": "svg"},
-        ),
+        pdf=in_report("results/figures/scorecard.pdf", SCORECARD_FOLDER, scorecard="figure"),
+        png=in_report("results/figures/scorecard.png", SCORECARD_FOLDER, scorecard="figure"),
+        svg=in_report("results/figures/scorecard.svg", SCORECARD_FOLDER, scorecard="figure"),
         origin="results/figures/scorecard.origin.json",
     log:
         "results/logs/draw_scorecard.log",

@@ -1,7 +1,7 @@
-TABLE_IN_REPORT = {
-    "caption": "../report/caption.rst",
+TABLE = {
     "category": TABLES_FOLDER,
     "subcategory": lambda wildcards: datasets_of("tables", wildcards.table),
+    "table": "{table}",
 }
 
 
@@ -10,26 +10,10 @@ rule build_table:
     input:
         tidy=lambda wildcards: tidy_of("tables", wildcards.table),
     output:
-        csv=report(
-            "results/tables/{table}.csv",
-            **TABLE_IN_REPORT,
-            labels={"table": "{table}", "format": "csv"},
-        ),
-        markdown=report(
-            "results/tables/{table}.md",
-            **TABLE_IN_REPORT,
-            labels={"table": "{table}", "format": "md"},
-        ),
-        latex=report(
-            "results/tables/{table}.tex",
-            **TABLE_IN_REPORT,
-            labels={"table": "{table}", "format": "tex"},
-        ),
-        html=report(
-            "results/tables/{table}.html",
-            **TABLE_IN_REPORT,
-            labels={"table": "{table}", "format": "html"},
-        ),
+        csv=in_report("results/tables/{table}.csv", **TABLE),
+        markdown=in_report("results/tables/{table}.md", **TABLE),
+        latex=in_report("results/tables/{table}.tex", **TABLE),
+        html=in_report("results/tables/{table}.html", **TABLE),
         origin="results/tables/{table}.origin.json",
     log:
         "results/logs/build_table/{table}.log",

@@ -88,6 +88,13 @@ def artefacts_digest():
     return digest_of([parts, scripts, ORIGINS.audits(published_keys())])
 
 
+def in_report(path, category, subcategory=None, **labels):
+    """Return an output as `snakemake --report` shows it: in a folder, with labels and its format."""
+    labels["format"] = path.rpartition(".")[2]
+    caption = "../report/caption.rst"  # from the file of the rule
+    return report(path, caption=caption, category=category, subcategory=subcategory, labels=labels)
+
+
 # ---- the scorecard
 
 PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
