@@ -246,7 +246,7 @@ MUTATIONS: dict[str, Mutation] = {
          "max(products) > thresholds", "saturated and collapsed references are told apart", "protocol"),
         ("no-float64", "networks/trace.py", "copy.deepcopy(module, kept).double()", "copy.deepcopy(module)",
          "gradients are recomputed in float64", "protocol"),
-        ("mapping-order", "networks/adapters.py", "for name in sorted(batch)", "for name in batch",
+        ("mapping-order", "networks/adapters.py", "for name in sorted(batch):", "for name in batch:",
          "entries of mappings are read by name", "unusual_networks"),
         ("same-audit", "results/seed_group.py", 'path and audit["finite"]', "path and False",
          "one network is not two seeds", "unusual_networks"),

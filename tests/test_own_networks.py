@@ -326,6 +326,21 @@ def test_the_first_layer_of_a_plain_network_is_its_embedding():
     assert any("reads the data itself" in text for text in report.warnings)
 
 
+def penalised(logits, labels):
+    return F.cross_entropy(logits, labels) + 0.1 * logits.square().sum()
+
+
+def root(logits, labels):
+    return F.cross_entropy(logits, labels, reduction="sum") / len(labels) ** 0.5
+
+
+@pytest.mark.parametrize("loss_fn", [penalised, root])
+def test_a_loss_that_grows_with_its_batch_is_a_warning(loss_fn):
+    model, batches, description = made("square")
+    report = diagnose(model, batches, None, description=description, loss_fn=loss_fn)
+    assert any("size of the batch" in text for text in report.warnings)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

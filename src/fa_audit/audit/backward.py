@@ -29,18 +29,15 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
 SAMPLES, CHECKED = 8, 4  # samples of the batch and directions, with which every state is checked
-STEPS = (
-    1e-6,
-    1e-5,
-    1e-7,
-    1e-4,
-    1e-3,
-    1e-2,
-)  # relative to the state's length, the most likely to decide first
+# Relative to the state's length, the most likely to decide first.
+STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
 AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
-TOLERANCE = 1e-3  # relative; correct derivatives differ by the square of the step and by the kinks that it crosses
-CLOSER = 0.1  # rounding grows tenfold from step to step, and so never agrees with itself this much better
-ROUGH = 0.3  # relative; how well a gradient predicts the changes of a forward pass that is a staircase by rounding
+# Relative; correct derivatives differ by the square of the step and by the kinks that it crosses.
+TOLERANCE = 1e-3
+# Rounding grows tenfold from step to step, and so never agrees with itself this much better.
+CLOSER = 0.1
+# Relative; how well a gradient predicts a forward pass that is a staircase by rounding.
+ROUGH = 0.3
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
 DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of an eighth
 
@@ -72,9 +69,8 @@ def check_backward(
     smallest = truth.logits[:few].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
-        return loss_fn(
-            passes.logits_from(state, passes.shift(starts[state], move)), targets.clone()
-        )
+        logits = passes.logits_from(state, passes.shift(starts[state], move))
+        return loss_fn(logits, targets.clone())
 
     untrue: list[int] = []
     rough: list[int] = []
@@ -83,8 +79,12 @@ def check_backward(
         predicted, found = _slopes(partial(loss, state), _moves(h, state, CHECKED + 1), smallest)
         if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
             continue
-        of_sort = small if len(found) < 2 else untrue if _is_wrong(predicted, found) else rough
-        of_sort.append(state)
+        if len(found) < 2:
+            small.append(state)
+        elif _is_wrong(predicted, found):
+            untrue.append(state)
+        else:
+            rough.append(state)
     return untrue, rough, small
 
 
@@ -101,18 +101,19 @@ def _slopes(
         moves: as long as the state; the gradient is taken at the last one, shortened.
         smallest: the smallest difference of two losses that is more than rounding.
     """
-    base, found = (AWAY * moves[-1]).requires_grad_(), {}
+    base = (AWAY * moves[-1]).requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(base), base)
     predicted = torch.stack([(gradient * move).sum() for move in moves[:-1]])
+    found = {}
     for step in STEPS:
         with torch.no_grad():
-            ends = [[loss(base + sign * step * move) for sign in (1, -1)] for move in moves[:-1]]
-        slope = torch.stack([(above - below).reshape(()) / (2 * step) for above, below in ends])
+            above = [loss(base + step * move) for move in moves[:-1]]
+            below = [loss(base - step * move) for move in moves[:-1]]
+        slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
         larger = max(slope.norm().item(), predicted.norm().item())
-        if math.isfinite(larger) and step * larger > max(
-            smallest, ROUNDING / TOLERANCE * float(ends[0][0].abs())
-        ):
+        resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
+        if math.isfinite(larger) and step * larger > resolved:
             found[step] = slope
             if _apart(slope, predicted) <= TOLERANCE:
                 break
@@ -152,17 +153,18 @@ def norms_along_directions(
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
     passes, starts = passes_from(twin, x, truth.states)
-    moves = STEP * _moves(truth.states[state], state, DIRECTIONS)
+    h, start = truth.states[state], starts[state]
+    moves = STEP * _moves(h, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
-    ends = [
-        loss_changes(passes, state, starts[state], targets, moves, sign, losses) for sign in (1, -1)
-    ]
-    slopes = (ends[0] - ends[1]) / 2 / moves.norm(dim=-1)
-    lengths = (slopes.square().mean(dim=0) * truth.states[state].shape[-1]).sqrt()
-    counted = int((~lengths.isnan()).sum())  # a loss ignores the others: it has no gradient there
+    above = loss_changes(passes, state, start, targets, moves, 1, losses)
+    below = loss_changes(passes, state, start, targets, moves, -1, losses)
+    slopes = (above - below) / 2 / moves.norm(dim=-1)
+    lengths = (slopes.square().mean(dim=0) * h.shape[-1]).sqrt()
+    # A loss ignores the other samples: it has no gradient there.
+    counted = int((~lengths.isnan()).sum())
     return float(lengths.nan_to_num(0).median()) / counted if counted else math.nan
 
 
@@ -172,7 +174,6 @@ def _moves(h: Tensor, state: int, count: int) -> Tensor:
     """
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
-    drawn = torch.randn(
-        count, *h.shape, dtype=h.dtype, generator=generator(0, "audit", "backward", state)
-    ).to(h.device)
+    randomness = generator(0, "audit", "backward", state)
+    drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=randomness).to(h.device)
     return lengths[:, None] * F.normalize(drawn, dim=-1)

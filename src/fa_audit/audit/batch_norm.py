@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -58,14 +57,14 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
     }
 
 
-def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterator[Tensor]:
-    """Return an iterator over the inputs of the last `STEPS` batches of a training."""
+def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterable[Tensor]:
+    """Return the inputs of the last `STEPS` batches of a training."""
     spec, dataset = learner.spec, held_out(dataset, learner.spec.validation)[0]
     padded = pad(dataset.train_images, dataset.padding)
     steps = -(-len(dataset.train_labels) // spec.batch_size)
-    first = max(0, epochs - -(-STEPS // steps))
-    streams = (generator(spec.seed, "epoch", epoch) for epoch in range(first, epochs))
-    batches = chain.from_iterable(
-        training_batches(dataset, padded, spec.batch_size, stream) for stream in streams
-    )
-    return iter(deque((x for x, _ in batches), maxlen=STEPS))
+    found: deque[Tensor] = deque(maxlen=STEPS)
+    for epoch in range(max(0, epochs - -(-STEPS // steps)), epochs):
+        stream = generator(spec.seed, "epoch", epoch)
+        for x, _ in training_batches(dataset, padded, spec.batch_size, stream):
+            found.append(x)
+    return found

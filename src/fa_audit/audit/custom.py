@@ -18,10 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 PACKAGE = f"{__name__.partition('.')[0]}."
-HOOKS = {
-    "register_hook": "a hook on a tensor",
-    "grad_fn": "access to grad_fn",
-}  # a hook on a node needs the node
+# A hook on a node needs the node.
+HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
 
 
 def custom_parts(module: nn.Module, run: Callable[[], Tensor]) -> list[str]:
@@ -61,9 +59,9 @@ class _Watch(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        carried = any(
-            _is_value(leaf) and _carries(leaf) for leaf in tree_leaves((args, kwargs))
-        )  # detach_ ends it
+        # Before the call, since detach_ ends it.
+        given = tree_leaves((args, kwargs))
+        carried = any(_is_value(leaf) and _carries(leaf) for leaf in given)
         returned = func(*args, **(kwargs or {}))
         if carried and not _caller().startswith(PACKAGE):
             self.found.update(_cuts(func, returned))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -13,8 +14,6 @@ from fa_audit.experiments.spec import SAMPLES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, reference, untouched
 
-NAMES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding")
-
 
 def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset) -> Diagnostics:
     """Add what is measured of every state on the first 256 and 1,024 test images, where there are
@@ -23,36 +22,33 @@ def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset)
     The gradient is of the mean loss of these images.
     """
     layers = list(evidence.layers)
-    for count in (count for count in SAMPLES if count <= len(dataset.test_labels)):
+    for count in SAMPLES:
+        if count > len(dataset.test_labels):
+            continue
         with untouched(network):
-            found = _states(
-                reference(network, *evaluation_batches(dataset, count, limit=1)[0]), network.skip
-            )
-        for index, layer in enumerate(layers):
-            named = {f"{name}_{count}": value for name, value in found[index].items()}
+            truth = reference(network, *evaluation_batches(dataset, count, limit=1)[0])
+        for index, row in enumerate(_states(truth, network.skip)):
+            named = {f"{name}_{count}": value for name, value in row.items()}
             if index in evidence.missing:
                 named[f"grad_norm_{count}"] = None
-            layers[index] = replace(layer, more_samples=layer.more_samples | named)
+            more = layers[index].more_samples | named
+            layers[index] = replace(layers[index], more_samples=more)
     return replace(evidence, layers=tuple(layers))
 
 
-def _states(truth: Reference, skip: str) -> list[dict[str, float | None]]:
-    """Return norms, the residual's relative norm and the distance from the embedding's output of
+def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
+    """Yield norms, the residual's relative norm and the distance from the embedding's output of
     every state.
     """
-    rows = []
     for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
         ratio = None
         if after is not None and after.shape == h.shape:
             ratio = median_ratio(after if skip == "none" else after - h, h).value
-        rows.append(
-            dict(
-                zip(
-                    NAMES,
-                    (median_norm(h), median_norm(g), ratio, moved.value, angle.value),
-                    strict=True,
-                )
-            )
-        )
-    return rows
+        yield {
+            "hidden_norm": median_norm(h),
+            "grad_norm": median_norm(g),
+            "residual_ratio": ratio,
+            "displacement": moved.value,
+            "cosine_to_embedding": angle.value,
+        }

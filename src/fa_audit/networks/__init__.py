@@ -19,9 +19,8 @@ ARCHITECTURES: dict[str, str] = {
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
     "mlp": "fa_audit.networks.mlp:MLP",
 }
-OPTIONS: dict[
-    str, dict[str, Any]
-] = {  # of registered ones, which plans do not import, with their defaults
+# Of registered ones, with their defaults: plans read them and import no torch.
+OPTIONS: dict[str, dict[str, Any]] = {
     "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
     "vit_mini": {"width": 128, "depth": 4},
     "small_resnet": {"width": 64, "depth": 4},
@@ -32,8 +31,8 @@ OPTIONS: dict[
 GIVEN = {"image_shape", "classes"}  # by the data set
 COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
-    "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as default, or None for"
-    " a positive number that it chooses itself unless one is given"
+    "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as"
+    " default, or None for a positive number that it chooses itself unless one is given"
 )
 
 
@@ -55,13 +54,12 @@ def architecture_options(name: str) -> dict[str, Any]:
     options = {option: default for option, default in found.items() if option not in GIVEN}
     usable = all(isinstance(default, int | float | str | None) for default in options.values())
     if not (found.keys() >= GIVEN and usable and type(options.get("depth")) is int):
-        pairs = (
-            option if default is Parameter.empty else f"{option}={default!r}"
-            for option, default in found.items()
-        )
-        arguments = listed(pairs) or "none"
+        shown = []
+        for option, default in found.items():
+            shown.append(option if default is Parameter.empty else f"{option}={default!r}")
         raise AuditError(
-            f"architecture '{name}': found the arguments {arguments}; expected {EXPECTED}."
+            f"architecture '{name}': found the arguments {listed(shown) or 'none'}; expected"
+            f" {EXPECTED}."
         )
     return options
 
@@ -77,11 +75,12 @@ def arguments_of(kind: Any) -> dict[str, Any]:
         calls = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
     found: dict[str, Any] = {}
     for call in calls:
-        parameters = list(signature(call).parameters.values())[
-            isinstance(kind, type) :
-        ]  # without self
-        named = {one.name: one.default for one in parameters if one.kind not in COLLECTED}
-        found = named | found
-        if not any(one.kind is Parameter.VAR_KEYWORD for one in parameters):
+        parameters = list(signature(call).parameters.values())
+        if isinstance(kind, type):
+            del parameters[0]  # self
+        for one in parameters:
+            if one.kind not in COLLECTED:
+                found.setdefault(one.name, one.default)
+        if Parameter.VAR_KEYWORD not in [one.kind for one in parameters]:
             break
     return found

@@ -41,11 +41,12 @@ class OneTensor(nn.Module):
 
     def parts(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield the parts of `x` by name, floating-point ones in the precision of the model."""
-        own = next(
-            (p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32
-        )
-        sizes = [int(torch.Size(shape).numel()) for shape, _ in self.layout.values()]
-        for (name, (shape, kind)), columns in zip(self.layout.items(), x.split(sizes, dim=1)):
+        kinds = [p.dtype for p in self.model.parameters() if p.is_floating_point()]
+        own = kinds[0] if kinds else torch.float32
+        start = 0
+        for name, (shape, kind) in self.layout.items():
+            columns = x[:, start : start + torch.Size(shape).numel()]
+            start += columns.shape[1]
             yield name, columns.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
 
 
@@ -55,19 +56,20 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
     Raises:
         AuditError: it has no labels, or an entry is not a tensor.
     """
-    label = next((name for name in LABELS if name in batch), None)
-    found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
-    if label is None or not all(
-        isinstance(value, Tensor) and value.dim() for value in batch.values()
-    ):
+    label = _label_of(batch)
+    tensors = all(isinstance(value, Tensor) and value.dim() for value in batch.values())
+    if label is None or not tensors:
+        found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
         raise AuditError(
-            f"eval_batches: found a mapping ({found}); expected tensors, one of them under {LABELS[0]!r}."
+            f"eval_batches: found a mapping ({found}); expected tensors, one of them under"
+            f" {LABELS[0]!r}."
         )
-    return {
-        name: (tuple(batch[name].shape[1:]), batch[name].dtype)
-        for name in sorted(batch)
-        if name != label
-    }
+    layout = {}
+    # Batches may name their entries in another order.
+    for name in sorted(batch):
+        if name != label:
+            layout[name] = tuple(batch[name].shape[1:]), batch[name].dtype
+    return layout
 
 
 def as_pair(batch: Any) -> Any:
@@ -75,4 +77,8 @@ def as_pair(batch: Any) -> Any:
     if not isinstance(batch, Mapping):
         return batch
     columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]
-    return torch.cat(columns, dim=1), next(batch[name] for name in LABELS if name in batch)
+    return torch.cat(columns, dim=1), batch[_label_of(batch) or LABELS[0]]
+
+
+def _label_of(batch: Mapping[str, Any]) -> str | None:
+    return next((name for name in LABELS if name in batch), None)
