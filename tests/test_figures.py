@@ -4,7 +4,6 @@ same file.
 
 import itertools
 from dataclasses import replace
-from string import ascii_lowercase
 
 import matplotlib
 import numpy as np
@@ -145,14 +144,6 @@ CONES = {  # what is seen without green or red cones: Machado, Oliveira and Fern
     "no red": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
                         [-0.003882, -0.048116, 1.051998]]),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", FIGURES)
-def test_every_panel_is_lettered_once(four, kind):
-    titles = [ax.get_title(loc="left") for ax in four[kind].axes if ax.get_visible()]
-    letters = [title[1] for title in titles if title.startswith("(")]
-    assert letters == list(ascii_lowercase[: len(letters)])
-    assert letters or len(titles) == 1 or kind == "board"  # whose panels are networks
 
 
 def test_texts_are_printed_as_they_are_unless_they_are_no_formula():

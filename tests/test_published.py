@@ -5,7 +5,7 @@ import yaml
 from projects import EXPERIMENT, ROOT
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.published import identity, read_published, read_published_file
+from fa_audit.experiments.published import identity, read_published
 from fa_audit.experiments.read_grid import read_grid
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())
@@ -128,12 +128,3 @@ def test_entries_that_differ_in_any_identifying_field_stand_side_by_side():
         again = entries[-1] | {"value": 0.5, "note": "another page"}
         with pytest.raises(AuditError, match=r"entries\.6: the same as entries\.5"):
             read_published(FILE | {"entries": [*entries, again]})
-
-
-def test_a_mistake_has_the_file_and_the_line_that_was_read(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(changed(0, tolerence=0.02)))
-    text = path.read_text()
-    line = text[: text.index("tolerence")].count("\n") + 1
-    with pytest.raises(AuditError, match=rf"\A{path}, line {line}"):
-        read_published_file(path)
