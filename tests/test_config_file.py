@@ -32,6 +32,9 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"a: 1\nsettings: \xff\n": ": .*0xff",
     b"a: 1\nb: \x07\n": ": .*0007",
     b"a: &a [*a]": ": ",
+    BOMB.replace(b"[", b"{<<: [")
+    .replace(b"]", b"]}")
+    .replace(b"{<<: [0, 1]}", b"{a: 1}"): ": .*values",
     BOMB: ": .*values",
     b"- settings\n": ": found list",
     b"": ": found NoneType",

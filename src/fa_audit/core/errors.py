@@ -58,5 +58,10 @@ def shortened(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape line breaks, control characters and direction marks, so that a text fits on one line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Escape line breaks, control characters and direction marks: the text fits on one line."""
+    parts = []
+    for character in text:
+        if not character.isprintable():
+            character = character.encode("unicode_escape").decode()
+        parts.append(character)
+    return "".join(parts)

@@ -37,11 +37,10 @@ def describe_numerics() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "fp32_precision": torch.backends.fp32_precision,  # type: ignore[attr-defined]
-        "tf32": {
-            name: operation.fp32_precision == "tf32" for name, operation in operations.items()
-        },
+        "tf32": {name: part.fp32_precision == "tf32" for name, part in operations.items()},
         "cudnn": {
-            name: getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")
+            "deterministic": torch.backends.cudnn.deterministic,
+            "benchmark": torch.backends.cudnn.benchmark,
         },
         "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
     }

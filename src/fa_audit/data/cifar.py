@@ -63,17 +63,13 @@ def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
     """List the files of the data set that are missing or have the wrong md5, each with the reason."""
     from torchvision.datasets.utils import check_integrity
 
-    published = [
-        *source.train_list,
-        *source.test_list,
-        [source.meta["filename"], source.meta["md5"]],
-    ]
-    paths = [(root / source.base_folder / name, md5) for name, md5 in published]
-    return [
-        f"{path} ({'wrong md5' if path.exists() else 'missing'})"
-        for path, md5 in paths
-        if not check_integrity(str(path), md5)
-    ]
+    meta = [source.meta["filename"], source.meta["md5"]]
+    damaged = []
+    for name, md5 in [*source.train_list, *source.test_list, meta]:
+        path = root / source.base_folder / name
+        if not check_integrity(str(path), md5):
+            damaged.append(f"{path} ({'wrong md5' if path.exists() else 'missing'})")
+    return damaged
 
 
 def _fetch(source: type[CIFAR10], root: Path) -> None:
@@ -84,17 +80,12 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
     """
     from torchvision.datasets.utils import download_and_extract_archive
 
+    name = source.__name__
     failure: Exception | None = None
     for attempt in range(ATTEMPTS):
-        if not (damaged := _damaged(source, root)):
+        if not _damaged(source, root):
             return
-        log.info(
-            "downloading %s into %s (attempt %d of %d)",
-            source.__name__,
-            root,
-            attempt + 1,
-            ATTEMPTS,
-        )
+        log.info("downloading %s into %s (attempt %d of %d)", name, root, attempt + 1, ATTEMPTS)
         try:
             download_and_extract_archive(
                 source.url, root, filename=source.filename, md5=source.tgz_md5
@@ -102,10 +93,11 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
         except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: md5 of the archive
             failure = error
             time.sleep(2**attempt)
-    if damaged := _damaged(source, root):
+    damaged = _damaged(source, root)
+    if damaged:
         raise AuditError(
-            f"{source.__name__}: not available in data_root '{root}': {listed(damaged, most=1)}."
-            f" Downloading failed {ATTEMPTS} times (last error: {failure}). Connect to the network and run again, or"
-            f" set data_root in the config, or --data-root, to a folder that holds {source.base_folder}/ as published"
-            f" ({source.url})."
+            f"{name}: not available in data_root '{root}': {listed(damaged, most=1)}. Downloading"
+            f" failed {ATTEMPTS} times (last error: {failure}). Connect to the network and run"
+            f" again, or set data_root in the config, or --data-root, to a folder that holds"
+            f" {source.base_folder}/ as published ({source.url})."
         )

@@ -288,7 +288,7 @@ class ModelEntry(Strict):
     """An external model and how to read it."""
 
     model: ModelName = Field(
-        description="package.module:name of what makes the model, such as torchvision.models:resnet18"
+        description="package.module:name of what makes it, such as torchvision.models:resnet18"
     )
     dataset: DatasetName = Field(
         description="name of a data set, or a user-defined package.module:function"

@@ -15,7 +15,7 @@ import yaml
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
 
-# How a number or a flag is written. YAML also reads 1_0 as 10, 010 as 8, 1:30 as 90 and no as false.
+# How numbers and flags are written; YAML also reads 1_0 as 10, 010 as 8, 1:30 as 90, no as false.
 PLAIN = {
     "int": r"[-+]?(0|[1-9]\d*)",
     "float": r"[-+]?(\d+\.\d*|\.\d+)(e[-+]?\d+)?|[-+]?\.(inf|nan)",
@@ -27,7 +27,7 @@ EXPECTED = "expected YAML or JSON in UTF-8"
 
 
 class LineOf(dict[str, str]):
-    """The file and line of every value: ``settings.demo.epochs`` -> ``configs/demo.yaml, line 12``."""
+    """File and line of every value: ``settings.demo.epochs`` -> ``configs/demo.yaml, line 12``."""
 
     def __call__(self, place: str) -> str:
         """Return the line of a value, or of what is around it; empty where neither has one."""
@@ -76,15 +76,15 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
         if not isinstance(entry, dict) or "select" not in entry:
             continue
         where = f"{line_of(f'settings.{name}') or path}: settings.{name}.select"
-        source, _, selected = str(entry.pop("select")).partition(":")
+        source, _, selected = str(entry["select"]).partition(":")
         if source not in files:
             files[source] = _parsed(_file_above(path, source, where))
-        config_there, lines = files[source]
-        known = config_there.get("settings")
+        content, lines = files[source]
+        known = content.get("settings")
         selected = selected or str(name)
         if not isinstance(known, dict) or not isinstance(known.get(selected), dict):
             raise AuditError(f"{where}: found no setting {shortened(selected)} in {source}.")
-        whole = {**known[selected], **entry}
+        whole = {**known[selected], **entry, "select": None}
         settings[name] = {key: value for key, value in whole.items() if value is not None}
         prefix = f"settings.{selected}."
         for place, line in lines.items():
@@ -93,7 +93,7 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
 
 
 def typed(value: Any) -> Any:
-    """Return a value of ``--config``: the workflow leaves numbers and flags in mappings as texts."""
+    """Return a value of ``--config``, where Snakemake leaves numbers inside of mappings as texts."""
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -119,9 +119,9 @@ def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         lines = LineOf()
-        for place, line in _lines("", node):
+        for count, (place, line) in enumerate(_lines("", node)):
             lines[place] = f"{path}, line {line}"
-            if len(lines) > MOST_VALUES:
+            if count > MOST_VALUES:
                 raise ValueError(f"more than {MOST_VALUES} values")
         if config is None and node:
             config = loader.construct_document(node)
@@ -148,8 +148,9 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
         seen = set()
         for key, value in node.value:
             _check_plain(key)
-            # A merge key may come twice, and what it brings may be given anew.
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            if key.value == "<<":  # what it merges may be given anew
+                yield from _lines(place, value)
+            elif isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     raise _error(key, f"found '{key.value}' twice")
                 seen.add(key.value)

@@ -103,7 +103,7 @@ class Costs:
         return min(LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for an audit; where its device was not measured, as for a CPU."""
+        """Return the minutes to ask for an audit; as on a CPU if its device was not measured."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
@@ -166,7 +166,9 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
     times.
     """
     stored = read_json(path) if Path(path).exists() else {}
-    rows = {device: {cost_key(row): row for row in stored.get(device, [])} for device in DEVICES}
+    rows: dict[str, dict[tuple[Any, ...], Row]] = {}
+    for device in DEVICES:
+        rows[device] = {cost_key(row): row for row in stored.get(device, [])}
     for device, row in own:
         rows[device][cost_key(row)] = rows[device].get(cost_key(row), {}) | row
     return Costs(rows)

@@ -46,7 +46,8 @@ class Setting:
             AuditError: the setting has no such run or seed.
         """
         where = f"settings.{self.name}"
-        if not self._in(known := (*self.runs, *self.baselines), run):
+        known = (*self.runs, *self.baselines)
+        if not self._in(known, run):
             raise unknown("run", run, known, where=where)
         if seed not in self.seeds:
             raise unknown("seed", seed, map(str, self.seeds), where=where)
@@ -77,13 +78,11 @@ class Setting:
 
         A baseline that is audited itself is compared with nothing.
         """
-        if (asked := parse_run(run)).is_baseline:
+        asked = parse_run(run)
+        if asked.is_baseline:
             return {}
-        return {
-            role: str(found)
-            for role, found in asked.baselines.items()
-            if self._in(self.baselines, str(found))
-        }
+        roles = {role: str(baseline) for role, baseline in asked.baselines.items()}
+        return {role: name for role, name in roles.items() if self._in(self.baselines, name)}
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,10 @@ class Grid:
     """Every setting of a configuration, by name.
 
     >>> from fa_audit.experiments.read_grid import read_grid
-    >>> entry = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1, 2], "runs": ["bp", "dfa"]}
-    >>> grid = read_grid({"settings": {"small": entry, "deep": entry | {"vary": {"depth": [2, 8]}}}})
+    >>> entry = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1, 2]}
+    >>> entry["runs"] = ["bp", "dfa"]
+    >>> deep = entry | {"vary": {"depth": [2, 8]}}
+    >>> grid = read_grid({"settings": {"small": entry, "deep": deep}})
     >>> grid.named(["deep"])
     ['deep_depth2', 'deep_depth8']
     >>> next(grid.run_keys("runs")), len(list(grid.all_run_keys()))

@@ -72,7 +72,7 @@ class Origins:
         return digest_of([self.network(network) for network in self.networks(key)])
 
     def audit(self, key: RunKey) -> str:
-        """Return the origin of an audit: its code and thresholds, and the networks that it reads."""
+        """Return the origin of an audit: its code, thresholds, and the networks that it reads."""
         return digest_of(
             [run_code("audit", self.grid.spec(key)), self.audit_inputs(key), dict(self.thresholds)]
         )
@@ -119,7 +119,7 @@ class Finished:
         return bool(self._known[key])
 
     def audit(self, key: RunKey) -> bool:
-        """Return whether an audit is there and not stale, and likewise the networks that it reads."""
+        """Return whether an audit and the networks that it reads are there and not stale."""
         if not all(self.network(network) for network in self.origins.networks(key)):
             return False
         facts = facts_of(key.path("audits", "json"))

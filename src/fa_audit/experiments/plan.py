@@ -98,7 +98,8 @@ def _size_cells(grid: Grid, keys: Sequence[RunKey]) -> list[str]:
             runs.add(key.run)
         if key.run in setting.baselines:
             baselines.add(key.run)
-    settings, seeds = {key.setting for key in keys}, {key.seed for key in keys}
+    settings = {key.setting for key in keys}
+    seeds = {key.seed for key in keys}
     return [str(len(part)) for part in (settings, runs, baselines, seeds)]
 
 
@@ -130,9 +131,11 @@ def hours_text(hours: Sequence[Hours | None]) -> str:
     if hours and not known:
         return "?"
     total = sum(one.value for one in known)
-    about = "" if all(one.measured for one in known) else "~"
-    unknown = "+?" if len(known) < len(hours) else ""
-    return f"{about}{total:.{2 if 0 < total < 1 else 1}f}{unknown}"
+    digits = 2 if 0 < total < 1 else 1
+    text = f"{total:.{digits}f}"
+    if not all(one.measured for one in known):
+        text = f"~{text}"
+    return text if len(known) == len(hours) else f"{text}+?"
 
 
 def _is_replaced(grid: Grid, name: str) -> bool:

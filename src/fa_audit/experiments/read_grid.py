@@ -22,11 +22,8 @@ from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.limits import DiagnosticThresholds
 
-MONITOR_LIMITS = {
-    "D1": "growth",
-    "D2": "reference",
-    "D2@1024": "reference",
-}  # check -> its threshold
+# The limit of every check that ends a training.
+MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
 NO_LINES = LineOf()
 LARGEST_GRID = 50_000  # runs: a plan takes about 50 kB of memory for each, so 2.5 GB
 
@@ -43,8 +40,8 @@ class ArtefactKinds:
 def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = NO_LINES) -> Grid:
     """Check a configuration and expand it.
 
-    >>> grid = read_grid({"settings": {"a": {"dataset": "digits", "architecture": {"name": "resmlp", "depth": 2},
-    ...                                      "seeds": [1, 2], "runs": ["dfa"]}}})
+    >>> entry = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1, 2]}
+    >>> grid = read_grid({"settings": {"a": entry | {"runs": ["dfa"]}}})
     >>> [str(key) for key in grid.run_keys("runs")]
     ['a/dfa/seed1', 'a/dfa/seed2']
     >>> grid.setting("a").baselines

@@ -222,7 +222,8 @@ ClipGroups = Annotated[
 Normalise = Annotated[
     bool,
     Field(
-        description="whether credits are divided by their root mean square where a method asks for it"
+        description="whether credits are divided by their root mean square where a method asks"
+        " for it"
     ),
 ]
 RmsFloor = Annotated[
