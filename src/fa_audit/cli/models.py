@@ -50,11 +50,11 @@ def _size(text: str) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from fa_audit.testing import CHECKS, conformance
+    from fa_audit.testing import CHECKS, conformance, promise_of
 
     found = conformance(options.method)
     for name in found.passed:
-        promise = (CHECKS[name].__doc__ or "").splitlines()[0].replace("`", "")
+        promise = promise_of(CHECKS[name]).partition(". ")[0].replace("`", "")
         print(f"passed  {name:<14} {promise}")
     for name, finding in found.findings.items():
         print(f"FAILED  {name:<14} {finding}")

@@ -8,8 +8,9 @@ In a test file of your own, beside the module of your method:
 
     @pytest.mark.parametrize("method", ["my_method:SignDFA", SignDFA, SignDFA(), "dfa"])
     def test_the_method_conforms(method):
-        check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for each
-        mistake
+        check_method(method)
+
+It takes some seconds on a CPU and raises `ConformanceError` with a line for each check that fails.
 
 `CHECKS` lists the checks, from the modules beside this one; the docstring of each describes it.
 They train networks of a few hundred weights on clouds of points, so they judge the wiring of a
@@ -103,11 +104,16 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
     for name, check in tqdm(CHECKS.items(), "checks", disable=None, leave=False):
         error = _failure(check, subject)
         if error:
-            promise = inspect.cleandoc(check.__doc__ or "").partition("\n\n")[0]
-            findings[name] = f"{in_one_line(error, subject.method)}. {' '.join(promise.split())}"
+            findings[name] = f"{in_one_line(error, subject.method)}. {promise_of(check)}"
         if name == "process" and error:
             break  # what ended that process would end this one
     return Conformance(subject.name, findings)
+
+
+def promise_of(check: Callable[[Subject], None]) -> str:
+    """Return what a check expects, and what to do where it fails: its docstring's first paragraph."""
+    paragraph = inspect.cleandoc(check.__doc__ or "").partition("\n\n")[0]
+    return " ".join(paragraph.split())
 
 
 def _subject(method: str | type[Method] | Method) -> Subject:
