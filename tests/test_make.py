@@ -88,19 +88,3 @@ def test_what_fails_is_one_line_with_the_log_and_begins_again(repository, word):
     assert done[-1] == word and f"ERROR: no room for {word} (log: .venv.log)" in line
     (repository.parent / f"fail-{word}").unlink()
     assert installed(repository)[0] == ["venv", "pip"]
-
-
-def test_an_old_python_is_one_line(repository):
-    (repository.parent / "version").write_text("3.10.2")
-    done, (line,) = installed(repository)
-    assert (
-        done == [] and "not Python 3.11 or newer" in line and "make PYTHON=python3.12 demo" in line
-    )
-
-
-@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
-def test_two_at_once_install_once(repository):
-    for process in [start(repository) for _ in range(3)]:
-        process.communicate()
-        assert process.returncode == 0
-    assert installed(repository)[0] == ["venv", "pip"]

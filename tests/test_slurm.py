@@ -134,21 +134,6 @@ def uncomment(folder, named, *changes):
     path.write_text(text.replace(block, plain))
 
 
-def test_with_a_cap_of_one_gpu_never_two_are_submitted_at_once(cluster, tmp_path):
-    folder = project(tmp_path / "project")
-    names = (
-        ("gpu_model: h200", "gpu_model: fake"),
-        ("_partition: gpu", "_partition: test"),
-        ("  slurm_account: my_group\n", ""),
-    )
-    uncomment(folder, "default-resources", *names)
-    _, jobs = run(cluster, folder, "baselines", "--resources", "gpu=1")
-    assert [(job["Partition"], job["TresPerJob"]) for job in jobs] == [
-        ("test", "gres:gpu:fake:1")
-    ] * 2
-    assert jobs[1]["SubmitTime"] >= jobs[0]["EndTime"]
-
-
 def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
     folder = Path(shutil.copytree(grid[0], tmp_path / "project"))
     for result in ("checkpoints/tiny/bp/seed1.json", "audits/tiny/bp/seed1.json"):
@@ -160,20 +145,6 @@ def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
     assert job["TresPerNode"] == "gres:gpu:1" and "TresPerJob" not in job
     for rule in ("train_network", "audit_network"):
         assert NO_GPU in (folder / f"results/logs/{rule}/tiny/bp/seed1.log").read_text()
-
-
-def test_a_cluster_s_cpus_are_asked_for_where_the_rules_want_no_gpu(cluster, tmp_path):
-    folder = project(tmp_path / "project")
-    uncomment(folder, "{gpu: 0}")
-    said, (job,) = run(
-        cluster, folder, TARGET.replace("/dfa/", "/bp+frozen/"), "--resources", "other=1"
-    )
-    assert "nodes of a cluster, their CPUs" in said
-    assert "gpu" not in str(job) and job["JobState"] == "COMPLETED"
-    assert (
-        "computing on the CPU\n"
-        in (folder / "results/logs/train_network/tiny/bp+frozen/seed1.log").read_text()
-    )
 
 
 GRES = ["--set-resources", "train_network:gpu=0", "train_network:gres=gpu:1"]

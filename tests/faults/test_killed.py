@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from harness import at_random
+from harness import at_random, clear_error
 
 pytestmark = pytest.mark.faults
 RUNS = ("dfa+penalty1e-2", "kolen_pollack", "state_bridge", "fa+random_targets")
@@ -40,3 +40,10 @@ def test_a_second_training_of_the_same_run_waits_and_takes_over(disturbed, tmp_p
     statuses = [disturbed.server.wait(process)[0] for process in (first, second)]
     assert statuses[1] == 0 and (killed or statuses[0] == 0)
     disturbed.check_same(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 1000, 9000])
+def test_a_file_that_the_system_does_not_let_grow(disturbed, tmp_path, size):
+    clear_error(*disturbed.train(tmp_path, largest_file=size), "not written (File too large")
+    assert not list(tmp_path.glob("*.part*"))
+    disturbed.rerun_to_the_same_bits(tmp_path)

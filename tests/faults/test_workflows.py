@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from damage import altered
-from disks import read_only
 from harness import at_random, lasting
 from projects import TINY, command, own_library, snakemake, write_config
 
@@ -159,11 +158,3 @@ def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished):
         done = snakemake(complete, target, "--cores", "2")
         assert done.returncode == 0 and "rule train_network:" not in done.stdout, done.stdout
     assert results(complete) == results(finished[0])
-
-
-@pytest.mark.parametrize("name", ["results/logs", "."])
-def test_read_only_folders_are_told_of_before_any_job(project, finished, name):
-    (project / "results/checkpoints").mkdir()
-    with read_only(project / name):
-        refused(project, str((project / name).resolve()), "no job was started", "Make it writable")
-    rerun_to_the_same_bits(project, finished)
