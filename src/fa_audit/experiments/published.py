@@ -27,7 +27,7 @@ from fa_audit.protocol.checks import lettered
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 FILE = "reference/published.yaml"
-SEEDS = (42, 123, 456)
+_SEEDS = (42, 123, 456)
 PAPER_LIMITS = {
     name: limit for name, limit in DiagnosticThresholds().limits.items() if name != "saturation"
 }
@@ -93,9 +93,9 @@ OF_SAMPLES = {
 
 # --- the entries
 
-Seed = Annotated[int, Field(ge=0)]
-Answer = bool | Text
-KINDS = {  # kind of a number -> the keys that it has beside those of every number
+_Seed = Annotated[int, Field(ge=0)]
+_Answer = bool | Text
+_KINDS = {  # kind of a number -> the keys that it has beside those of every number
     "value": {"value", "deviation", "tolerance", "minus", "over"},
     "magnitude": {"value", "deviation", "minus", "over"},
     "bound": {"above", "below", "minus", "over"},
@@ -129,7 +129,7 @@ class Entry(Strict):
     epoch: int | None = Field(None, ge=0)
     samples: int = Field(BATCH, ge=1)
     kind: Literal["value", "magnitude", "bound", "verdict", "order"]
-    value: float | Answer | None = None
+    value: float | _Answer | None = None
     deviation: float | None = Field(None, ge=0)
     tolerance: float | None = Field(None, gt=0)
     above: float | None = None
@@ -137,8 +137,8 @@ class Entry(Strict):
     minus: RunName | None = None
     over: RunName | None = None
     n: int = Field(ge=1)
-    values: dict[Seed, float | Answer] = Field({})
-    seeds: Different[Seed] = Field(list(SEEDS), min_length=1)
+    values: dict[_Seed, float | _Answer] = Field({})
+    seeds: Different[_Seed] = Field(list(_SEEDS), min_length=1)
     source: Text
     claim: Text | None = None
     repeats: Text | None = None
@@ -194,8 +194,8 @@ class Entry(Strict):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
-        given = self.model_fields_set & set().union(*KINDS.values())
-        strange = sorted(given - KINDS[self.kind])
+        given = self.model_fields_set & set().union(*_KINDS.values())
+        strange = sorted(given - _KINDS[self.kind])
         if strange:
             raise AuditError(f"a {self.kind} has no {', '.join(strange)}; remove it.")
         number = isinstance(self.value, float)
@@ -240,7 +240,7 @@ def plain(value: Any) -> Any:
 
 # --- the file
 
-ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$")]
+_ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$")]
 
 
 class Experiment(Strict, extra="allow"):
@@ -250,7 +250,7 @@ class Experiment(Strict, extra="allow"):
         excluded: why its numbers are shown and not counted.
     """
 
-    script: ScriptName
+    script: _ScriptName
     reason: Text
     excluded: Text | None = None
 
@@ -265,8 +265,8 @@ class Published(Strict):
     """
 
     claims: dict[str, Text] = Field({})
-    scripts: dict[ScriptName, dict[str, Any]] = Field(min_length=1)
-    released: ScriptName | None = None
+    scripts: dict[_ScriptName, dict[str, Any]] = Field(min_length=1)
+    released: _ScriptName | None = None
     settings: dict[str, Experiment] = Field(min_length=1)
     entries: list[Entry] = Field(min_length=1)
 

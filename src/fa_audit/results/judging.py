@@ -13,8 +13,8 @@ from fa_audit.experiments.published import Entry, plain
 from fa_audit.results.statistics import Summary, summarise
 
 AGREES, DIFFERS, NOT_RUN = "agrees", "differs", "not run"
-DEVIATIONS = 2.0  # pooled standard deviations within which two means agree
-FACTOR = 2.0  # within which two magnitudes agree
+_DEVIATIONS = 2.0  # pooled standard deviations within which two means agree
+_FACTOR = 2.0  # within which two magnitudes agree
 Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
 
 
@@ -89,7 +89,7 @@ def _value(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
     if own.n > 1 and entry.n > 1 and entry.deviation is not None:
         freedom = own.n + entry.n - 2
         squares = (own.n - 1) * own.deviation**2 + (entry.n - 1) * entry.deviation**2
-        allowed = DEVIATIONS * math.sqrt(squares / freedom)
+        allowed = _DEVIATIONS * math.sqrt(squares / freedom)
     difference = own.mean - entry.value
     rule = f"|mean - {entry.value:g}| <= {allowed:.3g}: {abs(difference):.3g}"
     verdict = _agrees(_at_most(abs(difference), allowed))
@@ -99,7 +99,7 @@ def _value(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
 def _magnitude(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
     """Compare the geometric mean with the published value, which must have its sign."""
     ratios = [value / entry.value for value in values]
-    rule = f"mean / {entry.value:g} within {1 / FACTOR:g} to {FACTOR:g}"
+    rule = f"mean / {entry.value:g} within {1 / _FACTOR:g} to {_FACTOR:g}"
     if min(ratios) <= 0:
         return Comparison(DIFFERS, f"{rule}: of another sign", own.mean, own)
     log = summarise(map(math.log, ratios))
@@ -108,9 +108,9 @@ def _magnitude(entry: Entry, values: Sequence[float], own: Summary) -> Compariso
     if log.interval:
         low, high = sorted(entry.value * math.exp(end) for end in log.interval)
         interval = low, high
-    verdict = _agrees(_at_most(abs(log.mean), math.log(FACTOR)))
+    verdict = _agrees(_at_most(abs(log.mean), math.log(_FACTOR)))
     summary = Summary(own.n, mean, own.deviation, interval)
-    distance = log.mean / math.log(FACTOR)
+    distance = log.mean / math.log(_FACTOR)
     return Comparison(verdict, f"{rule}: {math.exp(log.mean):.3g}", mean, summary, distance)
 
 

@@ -31,7 +31,7 @@ from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
-ABSENT = "none"  # in the place of an answer
+_ABSENT = "none"  # in the place of an answer
 
 
 class OurRuns:
@@ -82,7 +82,7 @@ class OurRuns:
         cell = self._measured_cell(entry, key)
         if entry.kind == "verdict":
             return self._answer(entry, key, cell)
-        return math.nan if cell is None or cell == ABSENT else float(cell)
+        return math.nan if cell is None or cell == _ABSENT else float(cell)
 
     def _measured_cell(self, entry: Entry, key: RunKey) -> Any:
         place, usual = entry.place, QUANTITIES[entry.quantity]
@@ -100,7 +100,7 @@ class OurRuns:
         if pd.isna(cell):
             # On NaN norms no flag ever fires.
             finite = plain(self._rows[()][key,].get("finite")) != "false"
-            return NEVER if NEVER in quantity.answers and finite else ABSENT
+            return NEVER if NEVER in quantity.answers and finite else _ABSENT
         if isinstance(cell, str):
             return cell.partition("(")[0].strip()  # without the reasons of a verdict
         return f"{cell:g}" if quantity.number else str(plain(bool(cell)))
@@ -127,7 +127,7 @@ def _first_below(tidy: Tidy) -> list[Any]:
     """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
     paper's floor.
 
-    None where it never is, and `ABSENT` where the training was not followed.
+    None where it never is, and "none" where the training was not followed.
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])
@@ -138,4 +138,4 @@ def _first_below(tidy: Tidy) -> list[Any]:
     first = below.groupby(list(KEY)).min().to_dict()
     followed = set(norms.dropna().index)
     keys = tidy.runs[list(KEY)].itertuples(index=False, name=None)
-    return [first.get(key) if key in followed else ABSENT for key in keys]
+    return [first.get(key) if key in followed else _ABSENT for key in keys]

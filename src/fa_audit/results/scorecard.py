@@ -27,10 +27,10 @@ from fa_audit.results.our_runs import OurRuns
 from fa_audit.results.statistics import Summary, extent
 from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
 
-EXPLANATIONS = "explanations.yaml"
-SEVERAL = 3  # seeds on both sides, from which on the headline counts a trained network separately
-OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
-DECIDES, BY_DATE = "yes", "no: by date alone"  # whether a number tells its setting's script
+_EXPLANATIONS = "explanations.yaml"
+_SEVERAL = 3  # seeds on both sides, from which on the headline counts a trained network separately
+_OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
+_DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number tells its setting's script
 
 
 def read_results(folder: Path) -> Tidy:
@@ -56,7 +56,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     Raises:
         AuditError: it is not a mapping, or names an unknown entry.
     """
-    path = provided(folder) / EXPLANATIONS
+    path = provided(folder) / _EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
     known = {entry.key for entry in published.entries}
     for key in found:
@@ -103,7 +103,7 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     specs = published.specs(entry, script)
     others = [f"{name}: {_text(every[name])}" for name in scripts if name != script]
     return {
-        **{name: getattr(entry, name) for name in OF_ENTRY},
+        **{name: getattr(entry, name) for name in _OF_ENTRY},
         "run": entry.whose,
         "published_deviation": entry.deviation,
         "published_n": entry.n,
@@ -155,8 +155,8 @@ def _decides(script: str, every: Mapping[str, Comparison]) -> str:
     own = every[script].verdict
     others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:
-        return BY_DATE
-    return NOT_RUN if NOT_RUN in {own, *others} else DECIDES
+        return _BY_DATE
+    return NOT_RUN if NOT_RUN in {own, *others} else _DECIDES
 
 
 def _text(found: Comparison) -> str:
@@ -206,9 +206,9 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of trained networks that have at least `SEVERAL` seeds on both sides."""
+    """Return the rows of trained networks that have three seeds or more on both sides."""
     seeds = rows[["n", "published_n"]].min(axis=1)
-    return rows[rows["trained"].astype(bool) & (seeds >= SEVERAL)]
+    return rows[rows["trained"].astype(bool) & (seeds >= _SEVERAL)]
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:

@@ -15,8 +15,8 @@ from fa_audit.experiments.published import BATCH, Published
 from fa_audit.results.judging import DIFFERS
 from fa_audit.results.scorecard import Sum, claims, counted, number, sum_of, with_seeds
 
-CLAIMS = ("claim", "verdict", "its numbers", "n")
-NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule", "other scripts", "counted",
+_CLAIMS = ("claim", "verdict", "its numbers", "n")
+_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule", "other scripts", "counted",
            "explanation")  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
     found = claims(published, rows)
     if len(found):
         cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
-        yield Table("The paper's claims", CLAIMS, tuple(cells), found)
+        yield Table("The paper's claims", _CLAIMS, tuple(cells), found)
     different = rows[rows["verdict"] == DIFFERS]
     if len(different):
         count = len(counted(different))
@@ -82,7 +82,7 @@ def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
 
 def _numbers_table(title: str, rows: pd.DataFrame) -> Table:
     """Return a table of published numbers beside ours."""
-    return Table(title, NUMBERS, tuple(_cells(row) for row in rows.to_dict("records")), rows)
+    return Table(title, _NUMBERS, tuple(_cells(row) for row in rows.to_dict("records")), rows)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, with_margin
 from fa_audit.results.tidy import Tidy
 
-PER_ROW = 2  # panels
-HEADING = 34  # characters of a panel's title in one line
+_PER_ROW = 2  # panels
+_HEADING = 34  # characters of a panel's title in one line
 
 
 @style.styled
@@ -38,17 +38,17 @@ def depth_ladder(
     steps = [rungs(tidy.of(setting).runs).assign(setting=setting) for setting in tidy.settings]
     every = pd.concat(steps)
     order = rank_runs(every)
-    rows = -(-len(steps) // PER_ROW)
+    rows = -(-len(steps) // _PER_ROW)
     figure = style.new_figure(title, height=2.4 * rows)
-    axes = figure.subplots(rows, min(PER_ROW, len(steps)), squeeze=False, sharey=True).ravel()
+    axes = figure.subplots(rows, min(_PER_ROW, len(steps)), squeeze=False, sharey=True).ravel()
     for letter, ax, table in zip(ascii_lowercase, axes, steps):
         setting = table["setting"].iloc[0]
         # With all runs, so that each looks as in the legend.
         style.seeds_and_means(ax, by_run(table, order, "k", "seed"), "k", "accuracy")
         style.whole_numbers(ax, 9)
         ax.set_xlabel("trained blocks $k$")
-        ax.set_title(style.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
-    for ax in axes[::PER_ROW]:
+        ax.set_title(style.wrap(f"({letter}) {labels.get(setting, setting)}", _HEADING))
+    for ax in axes[::_PER_ROW]:
         ax.set_ylabel("test accuracy")
     for ax in axes[len(steps) :]:
         ax.remove()
@@ -85,7 +85,7 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values(["run", "k", "seed"], ignore_index=True)
 
 
-PANELS = {  # column of the runs -> title and axis of its panel, and its check
+_PANELS = {  # column of the runs -> title and axis of its panel, and its check
     "accuracy": ("(a) Accuracy", "test accuracy", ""),
     "max_growth": ("(b) Growth of states", "largest growth of\n$\\|h_l\\|$ in one block", "scale"),
     "grad_norm_last": ("(c) Reference gradient", "median $\\|g_L\\|$", "reference"),
@@ -115,7 +115,7 @@ def depth_sweep(
     runs = with_margin(tidy.runs)
     groups = by_run(runs.assign(margin=100 * runs["margin"]), rank_runs(runs), "depth", "seed")
     figure = style.new_figure(title, height=4.2)
-    for ax, (column, (heading, name, check)) in zip(figure.subplots(2, 2).flat, PANELS.items()):
+    for ax, (column, (heading, name, check)) in zip(figure.subplots(2, 2).flat, _PANELS.items()):
         kind = CHECKS.get(check)
         if kind and kind.unit == "factor":
             style.log_scale(ax)
@@ -126,6 +126,6 @@ def depth_sweep(
             style.percent_scale(ax)
         ax.set(title=heading, ylabel=name, xlabel="number of blocks $L$")
         ax.set_xticks(np.unique(tidy.runs["depth"]))
-    names = style.counted(groups, labels, list(PANELS), "depth")
+    names = style.counted(groups, labels, list(_PANELS), "depth")
     style.legend_below(figure, [*style.run_handles(groups, names), *style.mark_handles()])
     return figure

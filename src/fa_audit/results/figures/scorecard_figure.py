@@ -14,7 +14,7 @@ from fa_audit.results.scorecard import counted, sum_of
 from fa_audit.results.scorecard_texts import short_sum
 
 EDGE = 3  # of the axis, in units of what a rule allows: farther numbers are drawn here
-MARKS = {
+_MARKS = {
     AGREES: {"color": style.FINE, "marker": "o"},
     DIFFERS: {"color": style.ERROR, "marker": "X"},
 }
@@ -37,7 +37,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         distances = group["distance"].astype(float).clip(-EDGE, EDGE)
         # Numbers of a setting stand below each other within its row.
         heights = row + np.linspace(-0.3, 0.3, len(group))
-        for verdict, look in MARKS.items():
+        for verdict, look in _MARKS.items():
             chosen = (group["verdict"] == verdict).to_numpy()
             mark = style.MARK | look | {"markeredgewidth": 0, "label": verdict}
             ax.plot(distances[chosen], heights[chosen], **mark)
@@ -47,7 +47,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     ax.set_xlim(-1.05 * EDGE, 1.05 * EDGE)
     ax.set_xlabel("distance from the published number\n1: all that its rule allows")
     style.name_rows(ax, names)
-    handles = [Line2D([], [], **style.MARK | look, label=name) for name, look in MARKS.items()]
+    handles = [Line2D([], [], **style.MARK | look, label=name) for name, look in _MARKS.items()]
     style.legend_below(figure, [*handles, Patch(color=style.SHADE, label="within the rule")])
     return figure
 

@@ -19,16 +19,16 @@ from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, whole, without_penalty
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
-HEADING = 45  # characters in a line of a setting's name
-MARKERS_PER_CURVE = 5
+_HEADING = 45  # characters in a line of a setting's name
+_MARKERS_PER_CURVE = 5
 FIRST = "first firing of D1 or D2"
-PANELS = {
+_PANELS = {
     "hidden_norm": "median $\\|h_L\\|$",
     "grad_norm": "median $\\|g_L\\|$",
     "test_accuracy": "test accuracy",
 }
 # Panel -> the column of the runs with the epoch in which its check first fired.
-FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}
+_FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}
 
 
 @style.styled
@@ -44,7 +44,7 @@ def trajectories(
     tidy = joined(tidy)
     order = rank_runs(tidy.runs)
     figure = style.new_figure(title, height=0.7 + 1.6 * len(tidy.settings))
-    panels = figure.subplots(len(tidy.settings), len(PANELS), squeeze=False)
+    panels = figure.subplots(len(tidy.settings), len(_PANELS), squeeze=False)
     for first, *below in panels.T[:2]:
         for ax in below:
             ax.sharey(first)
@@ -52,18 +52,18 @@ def trajectories(
     for letter, setting, row in zip(ascii_lowercase, tidy.settings, panels):
         part = tidy.of(setting)
         runs = part.runs.set_index(["run", "seed"])
-        for ax, (column, name) in zip(row, PANELS.items()):
-            fired = runs[FIRST_FLAGS[column]] if column in FIRST_FLAGS else runs["accuracy"][:0]
+        for ax, (column, name) in zip(row, _PANELS.items()):
+            fired = runs[_FIRST_FLAGS[column]] if column in _FIRST_FLAGS else runs["accuracy"][:0]
             _curves(ax, _last_states(part.trajectories), order, column, fired.to_dict())
             ax.set_ylabel(name)
-        row[0].set_title(style.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
+        row[0].set_title(style.wrap(f"({letter}) {labels.get(setting, setting)}", _HEADING))
     for _, gradient, accuracy in panels:
         style.limit_line(gradient, thresholds.limits["reference"], "reference")
         style.percent_scale(accuracy)
     for ax in panels[-1]:
         ax.set_xlabel("epoch")
     handles = style.run_handles(order, labels)
-    if tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any():
+    if tidy.runs[list(_FIRST_FLAGS.values())].notna().to_numpy().any():
         handles.append(Line2D([], [], **style.RING, label=FIRST))
     style.legend_below(figure, handles)
     return figure
@@ -110,7 +110,7 @@ def _curves(
             epochs, values = style.numbers(rows, "epoch", column)
             shown = style.on_scale(ax, values)
             # Each run has its markers at epochs of its own, so that equal runs stay visible.
-            step = max(1, len(epochs) // MARKERS_PER_CURVE)
+            step = max(1, len(epochs) // _MARKERS_PER_CURVE)
             marks = {"markersize": 2.5, "markevery": (int(rank / len(order) * step), step)}
             ax.plot(epochs, shown, **looks[run].options, **marks, linewidth=0.7, label=run)
             # An arrow stands where a stretch begins that the axis cannot show.
@@ -124,19 +124,19 @@ def _curves(
 
 # --- over training at every penalty, and against it
 
-OVER_TIME = {"hidden_norm": "median $\\|h_L\\|$", "grad_norm": "median $\\|g_L\\|$"}
-METRICS = {
+_OVER_TIME = {"hidden_norm": "median $\\|h_L\\|$", "grad_norm": "median $\\|g_L\\|$"}
+_METRICS = {
     "deep_cosine": ("(c) Deep cosine", "at {}s of blocks $l \\geq 1$"),
     "deep_rho": ("(d) Deep $\\rho$", "at {}s of blocks $l \\geq 1$"),
     "accuracy": ("(e) Accuracy", "test accuracy"),
 }
-CREDITS = ("deep_cosine", "deep_rho", "fresh_b_mean", "fresh_b_std")
-FRESH = {
+_CREDITS = ("deep_cosine", "deep_rho", "fresh_b_mean", "fresh_b_std")
+_FRESH = {
     "alpha": 0.35,
     "linewidth": 0,
     "label": "fresh feedback B: mean ± 2 s.d. of draws",
 }
-FROZEN = {"linewidth": 0.9, "linestyle": style.DOTTED, "label": "own frozen baseline"}
+_FROZEN = {"linewidth": 0.9, "linestyle": style.DOTTED, "label": "own frozen baseline"}
 
 
 @style.styled
@@ -155,8 +155,8 @@ def penalty_rescue(
     """
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
-    side = side_of(runs, *CREDITS)
-    for name in CREDITS:
+    side = side_of(runs, *_CREDITS)
+    for name in _CREDITS:
         runs[name] = runs[f"{name}{side}"]
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
@@ -168,16 +168,16 @@ def penalty_rescue(
     for ax in over_time[1]:
         last = ax is over_time[1, -1]
         style.limit_line(ax, thresholds.limits["reference"], "reference", named=last)
-    for ax, column in zip(below.subgridspec(1, len(METRICS)).subplots(), METRICS):
+    for ax, column in zip(below.subgridspec(1, len(_METRICS)).subplots(), _METRICS):
         _against_penalty(ax, groups, column, "input" if side else "output")
         ax.set(xlabel="residual penalty $\\lambda$", xlim=(-0.5, len(penalties) - 0.5))
         ax.set_xticks(range(len(penalties)), map(style.power, penalties))
-    names = style.counted(groups, labels, list(METRICS), "place")
+    names = style.counted(groups, labels, list(_METRICS), "place")
     handles = [*style.run_handles(groups, names), *style.mark_handles()]
     if runs["fresh_b_mean"].notna().any():
-        handles.append(Patch(color=style.GREY, **FRESH))
+        handles.append(Patch(color=style.GREY, **_FRESH))
     if runs["own_frozen_acc"].notna().any():
-        handles.append(Line2D([], [], color=style.GREY, **FROZEN))
+        handles.append(Line2D([], [], color=style.GREY, **_FROZEN))
     style.legend_below(figure, handles)
     return figure
 
@@ -189,7 +189,7 @@ def _over_time(
     penalty_of = tidy.runs.set_index("run")["penalty"].to_dict()
     last = _last_states(tidy.followed())
     last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(without_penalty))
-    for letter, row, (column, name) in zip("ab", panels, OVER_TIME.items()):
+    for letter, row, (column, name) in zip("ab", panels, _OVER_TIME.items()):
         style.log_scale(row[0])
         row[0].set_title(f"({letter})")
         row[0].set_ylabel(name)
@@ -210,17 +210,17 @@ def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, 
             found = group.dropna(subset=["fresh_b_mean", "fresh_b_std"]).groupby("place")
             draws = found[["fresh_b_mean", "fresh_b_std"]].mean()
             low, height = draws["fresh_b_mean"] - 2 * draws["fresh_b_std"], 4 * draws["fresh_b_std"]
-            ax.bar(draws.index, height, 0.6, bottom=low, color=colour, zorder=1, **FRESH)
+            ax.bar(draws.index, height, 0.6, bottom=low, color=colour, zorder=1, **_FRESH)
         elif column == "accuracy":
             # The own frozen baseline has no penalty: it is one for all of them.
             baselines = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"]
             frozen = style.mean(baselines.to_numpy(float))
             if not np.isnan(frozen):
-                ax.axhline(frozen, color=colour, zorder=1, **FROZEN)
+                ax.axhline(frozen, color=colour, zorder=1, **_FROZEN)
     if column == "accuracy":
         style.percent_scale(ax)
     else:
         ax.axhline(0, **style.NOUGHT)
-    name, ylabel = METRICS[column]
+    name, ylabel = _METRICS[column]
     ax.set_title(name)
     ax.set_ylabel(ylabel.format(side), fontsize=style.SMALL)
