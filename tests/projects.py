@@ -21,7 +21,6 @@ PARTS = (
     "Snakefile",
     "rules",
     "workflow_scripts",
-    "schemas",
     "profiles",
     "configs",
     "config.yaml",
