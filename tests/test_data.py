@@ -171,14 +171,11 @@ def test_a_saved_data_set_is_read_back(dataset, tmp_path):
 
 
 DAMAGED_FILES = {
-    "empty": (lambda content: b"", "not a data set written by fa-audit"),
-    "cut by a byte": (lambda content: content[:-1], "not a data set written by fa-audit"),
-    "a pickle": (lambda content: pickle.dumps({}), "not a data set written by fa-audit"),
-    "of another program": (
-        lambda content: save({"a": torch.zeros(1)}),
-        "not a data set written by fa-audit",
-    ),
-    "a bit": (altered, "train_images altered .*. Delete it and make it alone"),
+    "empty": (lambda content: b"", "not a data set"),
+    "cut by a byte": (lambda content: content[:-1], "not a data set"),
+    "a pickle": (lambda content: pickle.dumps({}), "not a data set"),
+    "of another program": (lambda content: save({"a": torch.zeros(1)}), "not a data set"),
+    "a bit": (altered, "train_images altered"),
     "another mean": (lambda content: content.replace(b"[0.4]", b"[0.5]"), "description altered"),
 }
 
@@ -188,11 +185,14 @@ def test_damaged_files_are_refused(dataset, tmp_path, damage):
     save_dataset(dataset, tmp_path / "tiny")
     change, words = DAMAGED_FILES[damage]
     (tmp_path / "tiny").write_bytes(change((tmp_path / "tiny").read_bytes()))
-    with pytest.raises(AuditError, match=rf"tiny: {words}"):
+    with pytest.raises(AuditError, match=f"tiny: {words}"):
         load_dataset(tmp_path / "tiny")
-    for name, words in (("missing", "no such file; make it alone"), (".", "not a data set")):
-        with pytest.raises(AuditError, match=words):
-            load_dataset(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "words"), [("missing", "no such file"), (".", "not a data set")])
+def test_what_is_no_file_is_refused(tmp_path, name, words):
+    with pytest.raises(AuditError, match=words):
+        load_dataset(tmp_path / name)
 
 
 PUBLISHED = {
@@ -248,14 +248,10 @@ def test_a_folder_as_published_is_read_without_the_network(network, tmp_path):
     assert data.train_labels.tolist() == first["labels"] + second["labels"]
     assert data.test_labels.tolist() == test["labels"] and data.test_labels.dtype == torch.int64
     assert not network.called
-    assert (data.name, data.classes, data.scale, data.padding, data.flip) == (
-        "cifar10",
-        10,
-        255,
-        4,
-        True,
-    )
-    assert (data.mean, data.std) == ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    assert data.described == {
+        "name": "cifar10", "classes": 10, "scale": 255, "padding": 4, "flip": True,
+        "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -279,13 +275,6 @@ def test_corrupted_files_are_never_accepted_and_missing_ones_downloaded_once(
 def test_without_files_and_network_the_message_says_what_to_do(network, tmp_path):
     with pytest.raises(AuditError) as caught:
         cifar.cifar10(tmp_path)
-    message = str(caught.value)
-    for part in (
-        "data_batch_1 (missing)",
-        f"data_root '{tmp_path}'",
-        "no route to host",
-        "3 more",
-        "small-batches-py",
-    ):
-        assert part in message
+    for part in ("data_batch_1", str(tmp_path), "no route to host", SmallCifar.base_folder):
+        assert part in str(caught.value)
     assert network.call_count == cifar.ATTEMPTS

@@ -207,10 +207,6 @@ def test_the_options_of_an_architecture_are_the_arguments_of_its_class(name):
     assert OPTIONS[name].items() <= arguments.items() and architecture_options(name)["depth"] > 0
 
 
-def test_every_registered_name_has_a_record():
-    assert (INFO.keys(), OPTIONS.keys()) == (METHODS.keys(), ARCHITECTURES.keys())
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -6,7 +6,7 @@ import torch
 
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.randomness import generator
-from fa_audit.data.dataset import crop_and_flip, evaluation_batches, pad, training_batches
+from fa_audit.data.dataset import evaluation_batches, pad, training_batches
 from fa_audit.data.synthetic_teacher import SEED, synthetic_teacher
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.loop import train
@@ -38,17 +38,10 @@ def test_float_images_pass_through_batches_unchanged_and_unharmed(data):
     batches = evaluation_batches(data, 512)
     assert torch.equal(torch.cat([x for x, _ in batches]), before[0])
     batches[0][0].zero_()
-    seen = list(
-        training_batches(data, pad(data.train_images, data.padding), 300, generator(1, "epoch"))
-    )
+    padded = pad(data.train_images, data.padding)
+    seen = torch.cat([x for x, _ in training_batches(data, padded, 300, generator(1, "epoch"))])
     assert torch.equal(data.test_images, before[0]) and torch.equal(data.train_images, before[1])
-    assert sorted(torch.cat([x for x, _ in seen])[:, 0, 0, 0].tolist()) == sorted(
-        before[1][:, 0, 0, 0].tolist()
-    )
-    index, zeros = torch.arange(3), torch.zeros(3, dtype=torch.long)
-    assert torch.equal(
-        crop_and_flip(before[1], index, zeros, zeros, zeros.bool(), (4, 4)), before[1][:3]
-    )
+    assert torch.equal(seen[:, 0, 0, 0].sort()[0], before[1][:, 0, 0, 0].sort()[0])
 
 
 def test_nothing_fires_on_the_control(data, method="dfa"):
