@@ -69,16 +69,8 @@ def demo(tmp_path_factory):
     if "FA_AUDIT_DEMO" in os.environ:
         return Path(os.environ["FA_AUDIT_DEMO"])
     folder = copy_sources(tmp_path_factory.mktemp("demo") / "project")
-    command = [
-        "-m",
-        "snakemake",
-        "--configfile",
-        "configs/demo.yaml",
-        "--cores",
-        "all",
-        "--resources",
-        "gpu=0",
-    ]
+    options = ["--configfile", "configs/demo.yaml", "--cores", "all", "--resources", "gpu=0"]
+    command = ["-m", "snakemake", *options]
     with (folder / "demo.log").open("w") as log:
         where = {"cwd": folder, "env": own_library(folder)}
         done = subprocess.run(
@@ -94,17 +86,10 @@ def table(folder, name):
 
 
 @pytest.mark.matrix
-def test_the_demo_says_what_it_does_in_at_most_150_lines(demo):
-    lines = (demo / "demo.log").read_text().splitlines()
-    assert len(lines) <= 150
-    assert any(
-        re.search(r"\d+%  +\d+:\d\d to go  +train network +dfa\+penalty1e-2 +seed 123 +demo$", x)
-        for x in lines
-    )
-    places = [line for line in lines if line.startswith(("figures ", "tables ", "logs "))]
-    assert len(places) == 3 and lines.index(
-        "verdicts in demo (three-check; four-check):"
-    ) < lines.index(places[0])
+def test_the_demo_prints_its_plan_its_verdicts_and_where_its_results_are(demo):
+    said = (demo / "demo.log").read_text()
+    table, verdicts, done = (said.index(f"\n{word} ") for word in ("in all", "verdicts", "figures"))
+    assert table < verdicts < done
     chatter = [path for path in demo.glob("results/logs/**/*.log") if "pruned" in path.read_text()]
     assert chatter == []
 
