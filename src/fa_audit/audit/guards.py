@@ -186,6 +186,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     with untouched(network), torch.no_grad():
         logits, _ = outputs_of(network, x)
         loss = float(scalar_loss(loss_fn, logits, targets))
+        # A mean of all samples twice is the same, a sum is twice as large.
         try:
             twice = (torch.cat([part, part]) for part in (logits, targets))
             doubled = float(scalar_loss(loss_fn, *twice))
@@ -197,6 +198,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
             " finite number. Does it ignore the labels of all samples, or are some of them NaN?"
         )
     growth = doubled / loss if loss else 1.0
+    # The losses themselves may be rounded to eight bits.
     rounding = max(SUMMED, 4 * torch.finfo(logits.dtype).eps)
     if abs(growth - 2) <= rounding:
         raise AuditError(
@@ -274,6 +276,7 @@ def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list
     """
     embedded = torch.cat([each.embedded for each in passes])
     labels = torch.cat([each.labels for each in passes])
+    # Batches differ, so that no sample is in both halves.
     half = sum(len(each.labels) for each in passes[: len(passes) // 2])
     known = labels != ignored
     fit, rest = known.clone(), known.clone()
@@ -294,6 +297,7 @@ def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tens
     """Return the accuracy on other samples of a ridge regression of one-hot labels on vectors ``(N,
     d)``, float64.
     """
+    # In kernel form, since samples may be fewer than features.
     mean, scale = x.mean(dim=0), x.std(dim=0).clamp_min(1e-12)
     x, others = (x - mean) / scale, (others - mean) / scale
     onehot = F.one_hot(labels, int(max(labels.max(), other_labels.max())) + 1).double()

@@ -40,10 +40,8 @@ from fa_audit.networks.trace import (
     untouched,
 )
 
-BATCHES, BATCH_SIZE = (
-    10,
-    128,
-)  # the paper's evaluation set: the gradient's floor depends on the size
+# The paper's evaluation set: the floor of the gradient depends on the size.
+BATCHES, BATCH_SIZE = 10, 128
 ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
 
 
@@ -158,6 +156,7 @@ def prepared(
         batches = []
         for name, part in raw.items():
             batches.append([_checked(name, as_pair(batch), device, loss_fn) for batch in part])
+        # A whole batch as it was given: a network may be made for one size.
         x = next(chain.from_iterable(batches))[0]
         network = wrap_model(model, x) if description is None else _described(model, description, x)
         of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
@@ -223,6 +222,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
             " and with values."
         )
     x, labels = pair
+    # A loss of the caller's may take targets of any shape and type.
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     if loss_fn is not F.cross_entropy and rows:
         classes = isinstance(loss_fn, nn.CrossEntropyLoss) and are_classes(labels)

@@ -165,6 +165,7 @@ def _fitting(
     pattern = _pattern(inner, names)
     rest: Names = ()
     found: list[DescribedNetwork] = []
+    # Where a norm or a sum lies between blocks, only inputs are whole, and the head's is the last.
     for blocks in (pattern, *_by_inputs(model, inner, pattern, names, x)):
         try:
             network = describe(model, Description(blocks), x)
@@ -201,6 +202,7 @@ def _by_inputs(
     return [(*inputs, INPUT + name) for name in later[:ENDS]] if last >= 0 else []
 
 
+@torch.no_grad()
 def _rank(network: DescribedNetwork, x: Tensor) -> tuple[bool, int, bool]:
     """Return a sort key, the best first: states alike, many blocks, one name."""
     states, _ = network.states_of(x)
@@ -262,6 +264,7 @@ def _general(model: nn.Module, names: Names) -> str:
     parts = [name.split(".") for name in names]
     if len(names) == 1 or len(set(map(len, parts))) > 1:
         return ""
+    # A pattern may match other modules, too: then names stand for themselves.
     *outer, last = map(_shared, zip(*parts))
     for end in ("*", last):
         pattern = ".".join([*outer, end])

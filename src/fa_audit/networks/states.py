@@ -94,9 +94,8 @@ def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
         bare = name.removeprefix(INPUT)
         for each in matches(model, bare):
             place = Place(model.get_submodule(each), each, bare != name)
-            found.setdefault(
-                (place.module, place.is_input), place
-            )  # a module with several names is one place
+            # A module with several names is one place.
+            found.setdefault((place.module, place.is_input), place)
     return list(found.values())
 
 
@@ -131,6 +130,7 @@ def visited(
 
 
 def _enter(place: Place, visit: Any, module: nn.Module, given: Any, named: Any) -> Any:
+    # The first input is the state, by position or by name.
     if given:
         changed = visit(place, given[0])
         return None if changed is None else ((changed, *given[1:]), named)
@@ -147,6 +147,7 @@ def _leave(place: Place, visit: Any, module: nn.Module, given: Any, returned: An
 @contextmanager
 def _called_through_hooks(module: nn.Module) -> Iterator[None]:
     """Run the hooks of a module also where a model calls ``module.forward(h)``."""
+    # An instance may have a forward of its own, which is put back.
     forward, own, inside = module.forward, vars(module).get("forward"), []
 
     def through_hooks(*given: Any, **named: Any) -> Any:
@@ -191,9 +192,8 @@ def overwritten(h: Tensor, value: Tensor, owned: frozenset[int] = frozenset()) -
         return False
     try:
         h.copy_(value)
-    except (
-        RuntimeError
-    ):  # several views of one tensor, an expanded one, or one made in inference mode
+    except RuntimeError:
+        # Several views of one tensor, an expanded one, or one made in inference mode.
         return False
     return True
 
@@ -216,6 +216,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
         AuditError: no block ran.
     """
     blocks = {model.get_submodule(name): name for name in matches(model, pattern)}
+    # One pass tells whether the model's own code changes an output before the next block reads it.
     order = _Order(model, blocks)
     with visited(order.places, order.visit), torch.no_grad():
         run()
@@ -228,6 +229,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     handed_on = [*order.handed_on]
     if reader and not others:
         handed_on.append(unchanged)
+    # A block that runs again would have its input for a state twice: as its own and as an output.
     if all(handed_on) and first not in others:
         outputs = [Place(block, name, False) for block, name in blocks.items()]
         return [Place(first, blocks[first], True), *outputs]

@@ -271,6 +271,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
         id(t): t.detach().double() if t.is_floating_point() else t.detach().clone()
         for t in _kept(module)
     }
+    # Tensors with a graph and autograd functions held as instances cannot be copied.
     twin = None
     with suppress(Exception):  # external code may raise anything
         twin = copy.deepcopy(module, kept).double()
@@ -339,6 +340,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     them, and the random streams: the global ones and its own.
     """
     modules = list(model.modules())
+    # Contents are put back in place: optimisers and users hold these very objects.
     modes = [module.training for module in modules]
     kept: list[tuple[Any, Any]] = []
     streams = []
