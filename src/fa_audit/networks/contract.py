@@ -76,7 +76,7 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
         )
     network = describe(model, Description("blocks.*"), x)
     with untouched(model), torch.no_grad():
-        states, again = network.states_of(x)
+        again, states = network(x, return_hidden=True)
     if apart(logits, again) > DIFFERENT:
         raise AuditError(
             f"{name}: with return_hidden=True its logits are others than without; expected the same"

@@ -171,17 +171,14 @@ class DescribedNetwork(Network):
         """Return the model's outputs ``(B, ...)``; with `return_hidden` also the states, detached."""
         if not return_hidden:
             return self._outputs(x)
-        states, logits = self.states_of(x)
+        states: list[Tensor] = []
+        logits = self._run(x, lambda place, h: states.append(h.detach().clone()))
         return logits.detach(), states
 
-    def logits_with(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the outputs of a pass with `change` applied to ``h_layer``."""
-        return self._changed(x, layer, change)[1]
-
-    def _changed(
+    def changed(
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return the last state and the outputs of such a pass."""
+        """Return the outputs and the last state of a pass with `change` applied to ``h_layer``."""
         # Held during the pass, so that no state gets the memory of one that is cleared.
         kept = owned_by(self.model)
         owned = storages(kept)
@@ -195,13 +192,7 @@ class DescribedNetwork(Network):
             return value
 
         logits = self._run(x, visit)
-        return states[-1], logits
-
-    def states_of(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the states, detached, and the outputs of a pass."""
-        states: list[Tensor] = []
-        logits = self._run(x, lambda place, h: states.append(h.detach().clone()))
-        return states, logits
+        return logits, states[-1]
 
     def _run(self, x: Tensor, visit: Callable[[Place, Tensor], Tensor | None]) -> Any:
         """Run the model and visit every state, in order.
@@ -312,13 +303,13 @@ class DescribedNetwork(Network):
             AuditError: a state is not whole, and the description is not of partial ones.
         """
         few = x[:FEW] if runs_on(self, x[:FEW]) else x
-        states, logits = self.states_of(few)
+        logits, states = self(few, return_hidden=True)
         if distance(logits, logits.roll(1, 0), logits) is None:  # a few samples may be alike
             few = x
-            states, logits = self.states_of(x)
+            logits, states = self(x, return_hidden=True)
         self.past = []
         for layer in tqdm(range(len(states)), "state", leave=False, disable=None):
-            last, found = self._changed(few, layer, lambda h: h.roll(1, 0))
+            found, last = self.changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, logits.roll(1, 0), logits)
             if share is None and layer < self.depth:
                 # The outputs do not tell samples apart: what the head reads may.
@@ -376,7 +367,8 @@ class ShiftedPasses:
 
     def logits_from(self, layer: int, moved: Tensor) -> Tensor:
         """Return the outputs ``(B, ...)`` of passes in which the vector of ``h_layer`` is moved."""
-        return self.network.logits_with(self.x, layer, partial(self.network.shift, delta=moved))
+        shift = partial(self.network.shift, delta=moved)
+        return self.network.changed(self.x, layer, shift)[0]
 
 
 Passes = Network | ShiftedPasses  # what runs on from a state

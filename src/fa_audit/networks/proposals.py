@@ -205,7 +205,7 @@ def _by_inputs(
 @torch.no_grad()
 def _rank(network: DescribedNetwork, x: Tensor) -> tuple[bool, int, bool]:
     """Return a sort key, the best first: states alike, many blocks, one name."""
-    states, _ = network.states_of(x)
+    _, states = network(x, return_hidden=True)
     uneven = len({h.dim() for h in states}) > 1
     return uneven, -network.depth, not isinstance(network.description.blocks, str)
 

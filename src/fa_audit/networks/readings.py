@@ -47,7 +47,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if network.reads == "all features":
         return
     with untouched(network), torch.no_grad():
-        states, logits = network.states_of(x)
+        logits, states = network(x, return_hidden=True)
         dims = states[-1].dim()
         if dims == 2 or not logits.isfinite().all():
             return
@@ -77,7 +77,7 @@ def reading_of(network: Any, x: Tensor) -> str:
     all features.
     """
     with untouched(network), torch.no_grad():
-        states, _ = network.states_of(x)
+        _, states = network(x, return_hidden=True)
         top = states[-1]
         if top.dim() == 3 and top.shape[1] > 1:
             for token in TOKENS:
@@ -101,7 +101,8 @@ def _depends_on_others(network: Any, x: Tensor, token: str) -> bool:
         h[:, OTHERS[token]] = torch.nan
         return h
 
-    return not bool(network.logits_with(x, network.depth, spoilt).isfinite().all())
+    logits, _ = network.changed(x, network.depth, spoilt)
+    return not bool(logits.isfinite().all())
 
 
 def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
@@ -113,8 +114,8 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
 
     try:
-        one = network.logits_with(x, network.depth, noise)
-        other = network.logits_with(x, network.depth, lambda h: noise(h).flip(positions))
+        one, _ = network.changed(x, network.depth, noise)
+        other, _ = network.changed(x, network.depth, lambda h: noise(h).flip(positions))
     except AuditError:
         return False
     rounding = 100 * torch.finfo(one.dtype).eps * one.abs().max().item()
