@@ -7,7 +7,7 @@ import pandas as pd
 
 from fa_audit.documents.formats import to_markdown
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.checks import lettered
+from fa_audit.protocol.checks import four_checks
 from fa_audit.results.tidy import Tidy
 
 SEEDS = (42, 123, 456)
@@ -34,21 +34,25 @@ def network(run, *, setting="main", seed=42, fires="", **found):
     """One network: a row of the runs table, healthy but for what is given.
 
     Args:
-        fires: letters of the checks that fire; `None` for a check not evaluated is given by its
-            column.
+        fires: of ``abcd``, the checks D1, D2, C and D3 (in this order) that fire; `None` for a
+            check not evaluated is given by its column.
         found: columns; and `cosines` per block, `losses` per epoch.
     """
-    own = {f"{check}_fires": letter in fires for letter, check in lettered().items()}
+    own = {
+        f"{check}_fires": letter in fires for letter, check in zip("abcde", four_checks().values())
+    }
     own |= {
-        f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0 for check in lettered().values()
+        f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0
+        for check in four_checks().values()
     }
     own |= {
         f"{check}_{end}": None
-        for check in lettered().values()
+        for check in four_checks().values()
         for end in ("interval_low", "interval_high")
     }
     own |= {
-        f"{name}_borderline": False for name in (*lettered().values(), "three_check", "four_check")
+        f"{name}_borderline": False
+        for name in (*four_checks().values(), "three_check", "four_check")
     }
     own |= {"setting": setting, "run": run, "seed": seed, "method": run.partition("+")[0]}
     own |= {"penalty": parse_run(run).penalty, "digest": f"{setting} {run} {seed}"}

@@ -3,9 +3,7 @@ and over seeds.
 """
 
 import itertools
-import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,14 +17,16 @@ from scipy import stats
 from test_protocol import batches, network, report_of
 
 from fa_audit import diagnose
-from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.paths import tidy_file
+from fa_audit.protocol.audit import Audit
+from fa_audit.protocol.evidence import Stability
 from fa_audit.protocol.intervals import paired_difference, seeds_to_settle, unpaired_difference
-from fa_audit.protocol.over_seeds import verdict_over_seeds
+from fa_audit.protocol.judge import FOUR, THREE
+from fa_audit.protocol.sentences import sentences
 from fa_audit.results.figures.audit_overview import RING
 from fa_audit.results.tables.audits import main_audit
-from fa_audit.results.tidy import write_tables
+from fa_audit.results.tidy import judged, write_tables
 from fa_audit.results.verdict_summary import verdict_lines
 
 ENDS = (2.5, 97.5)
@@ -35,7 +35,7 @@ ENDS = (2.5, 97.5)
 def test_the_intervals_of_a_report_are_those_of_brute_force():
     model, data = network(), batches(9, size=128)
     report = diagnose(model, data, 0.61, 0.59, test_samples=400)
-    checks = replace(report, hits=None).checks  # the network was not trained
+    checks = report.replace(hits=None).checks  # the network was not trained
     *hidden, slopes = (
         part.detach().double().norm(dim=1).numpy()
         for part in (
@@ -46,8 +46,8 @@ def test_the_intervals_of_a_report_are_those_of_brute_force():
     draws = np.random.default_rng(5).integers(128, size=(5000, 128))
     medians = np.median(np.array(hidden)[:, draws], axis=2)
     growth = np.percentile((medians[1:] / medians[:-1]).max(axis=0), ENDS)
-    assert checks.scale.interval == pytest.approx(growth, rel=0.01)
-    assert checks.reference.interval == pytest.approx(
+    assert checks["scale"].interval == pytest.approx(growth, rel=0.01)
+    assert checks["reference"].interval == pytest.approx(
         np.percentile(np.median(slopes[draws], axis=1), ENDS), rel=0.05
     )
 
@@ -57,7 +57,7 @@ def test_the_intervals_of_a_report_are_those_of_brute_force():
         9, 20, np.arange(1, 21) / 20
     )  # for the rank of a resample's median, its tenth value
     exact = [ordered[np.searchsorted(at_most, end / 100)] for end in ENDS]
-    assert diagnose(model, [few], None).checks.reference.interval == pytest.approx(exact)
+    assert diagnose(model, [few], None).checks["reference"].interval == pytest.approx(exact)
 
     means = [states_and_gradients(model, *batch)[1][2].double().mean(dim=0) for batch in data]
     cosines = {
@@ -69,12 +69,12 @@ def test_the_intervals_of_a_report_are_those_of_brute_force():
         for out in means
     ]
     half = stats.t.ppf(0.975, 8) * math.sqrt(8 / 9 * np.sum((without - np.mean(without)) ** 2))
-    ends = checks.stability.value - half, checks.stability.value + half
-    assert checks.stability.interval == pytest.approx(np.clip(ends, -1, 1), abs=1e-5)
+    ends = checks["stability"].value - half, checks["stability"].value + half
+    assert checks["stability"].interval == pytest.approx(np.clip(ends, -1, 1), abs=1e-5)
     error = 1.96 * math.sqrt((0.61 * 0.39 + 0.59 * 0.41) / 400)
     assert (
-        checks.depth.interval == pytest.approx((0.02 - error, 0.02 + error), abs=2e-3)
-        and checks.depth.borderline
+        checks["depth"].interval == pytest.approx((0.02 - error, 0.02 + error), abs=2e-3)
+        and checks["depth"].borderline
     )
 
 
@@ -94,42 +94,34 @@ def test_differences_of_accuracies_are_covered_by_their_intervals():
 def test_a_borderline_verdict_stays_and_is_called_so_in_texts_and_in_json(tmp_path):
     def report(**measured):
         found = report_of(stability=0.4, **measured)
-        return replace(found, evidence=replace(found.evidence, stability_interval=(0.25, 0.55)))
+        values = {"value": 0.4, "n": 10, "n_valid": 10, "layer": 1, "jackknife": (0.25, 0.55)}
+        return found.replace(stability=Stability(**values))
 
-    assert report().verdict == "needs walk-back (c)" and report().borderline == ["c"]
-    for text in (str(report()), report().to_markdown()):
-        said = " ".join(text.replace("\\", "").split())
-        assert "needs walk-back (c) (borderline)" in said
-        assert "PASS, and (c) (borderline) fires" in said
-        assert (
-            "mean cosine between batches is 0.4 (one network; 95 % interval 0.25 to 0.55; limit 0.3"
-            in said
-        )
-        assert (
-            "that the mean gradients of batches differ, or the opposite: (c) is borderline" in said
-        )
-    entry = report().to_dict()
-    assert entry["borderline"] == {"checks": ["c"], "three_check": False, "four_check": True}
-    (tmp_path / "audit.json").write_text(json.dumps(entry))
-    found = read_audit(tmp_path / "audit.json")["checks"]["stability"]
-    assert (found["interval"], found["borderline"], round(found["distance"], 9)) == (
-        [0.25, 0.55],
-        True,
-        -0.1,
+    assert report().verdict == "needs walk-back (C)" and report().borderline == ["C"]
+    found = report().judgement
+    assert found.text(THREE) == "PASS" and found.quoted == "PASS, and C (borderline) fires"
+    assert found.text(FOUR) == "needs walk-back (C) (borderline)" and found.text(FOUR) in str(
+        report()
     )
-    entry["checks"]["stability"]["interval"] = [0.55, 0.25]
-    (tmp_path / "audit.json").write_text(json.dumps(entry))
-    with pytest.raises(AuditError, match=r"stability.interval: .*the lower one first"):
-        read_audit(tmp_path / "audit.json")
+    assert any("batches differ: C is borderline" in text for text in sentences(found)[1])
+    report().write(tmp_path / "audit.json")
+    again = Audit.read(tmp_path / "audit.json")
+    assert again.judgement.to_dict() == report().judgement.to_dict()
+    assert again.judgement["stability"].distance == pytest.approx(-0.1)
+    assert report().to_dict()["borderline"] == {
+        "checks": ["C"],
+        "three_check": False,
+        "four_check": True,
+    }
     clear = report(growth=500.0)  # ten times the limit: this walk-back stands
-    assert clear.checks.scale.distance == pytest.approx(-1) and clear.borderline == ["c"]
-    assert "(a, c)\n" in str(clear) and not clear.to_dict()["borderline"]["four_check"]
+    assert clear.checks["scale"].distance == pytest.approx(-1) and clear.borderline == ["C"]
+    assert clear.judgement.text(FOUR) == "needs walk-back (D1, C)"
 
 
 def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     own, frozen = np.arange(400) < 240, np.arange(400) < 220
     paired, unpaired, unknown = (
-        diagnose(network(), batches(), 0.60, 0.55, **given).checks.depth
+        diagnose(network(), batches(), 0.60, 0.55, **given).checks["depth"]
         for given in ({"paired_hits": (own, frozen)}, {"test_samples": 400}, {})
     )
     assert (
@@ -161,17 +153,15 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_
         and seeds_to_settle([1e-9, 1.0, -1.0]) is seeds_to_settle([1.0]) is None
     )
     table = main_audit(seeds_of_bp(*far), title="t", labels={})
-    said = (
-        "trustworthy 2/3; borderline: c (-0.096 to +0.15 from its limit); 16 seeds would settle it"
-    )
-    assert cells(table)[0]["four-check"] == said
-    assert table.values["c_low"].item() == pytest.approx(np.mean(far) - half[0])
+    settled = "C borderline; 16 seeds would settle it"
+    assert cells(table)[0]["four-check"] == f"trustworthy 2/3 (borderline); {settled}"
+    assert table.values["C_low"].item() == pytest.approx(np.mean(far) - half[0])
     monkeypatch.chdir(tmp_path)
     write_tables({tidy_file("runs", "main"): seeds_of_bp(*far).runs.assign(baseline="bp+frozen")})
     lines = "\n".join(verdict_lines(["main"]))
-    assert said in lines and "trustworthy (borderline)" in lines
+    assert settled in lines and "trustworthy 2/3 (borderline)" in lines
     square = drawn("verdict_matrix", seeds_of_bp(*far)).axes[0].texts[0]
-    assert square.get_text().splitlines() == ["pass", "c?", "n = 3"]
+    assert square.get_text().splitlines() == ["pass", "C?", "n = 3"]
     stability = drawn("audit_overview", seeds_of_bp(*far)).axes[2]
     assert (
         len(np.concatenate(lines_of(stability, RING["label"])))
@@ -180,5 +170,5 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_
     )
     panels = drawn("threshold_sensitivity", seeds_of_bp(*far)).axes
     assert [len(lines_of(ax, "bp: borderline")) for ax in panels] == [0, 0, 1, 0]
-    clear = verdict_over_seeds(seeds_of_bp(-0.05, -0.06, -0.04).runs.to_dict("records"))
-    assert str(clear) == "needs walk-back (c) 3/3" and clear.checks["c"].interval[1] < 0
+    clear = judged(seeds_of_bp(-0.05, -0.06, -0.04).runs)
+    assert clear.text(FOUR) == "needs walk-back (C) 3/3" and clear["stability"].around[1] < 0

@@ -224,7 +224,7 @@ def test_what_is_not_finite_fails_and_does_not_crash(name, where, value):
         for parameter in model.get_submodule(part).parameters():
             parameter.data.view(-1)[0] = value
     report = diagnose(model, batches, 0.9, 0.1)
-    assert not report.evidence.finite and "non-finite" in report.flags
+    assert not report.finite and "non-finite" in report.flags
     assert (
         report.three_check_verdict.startswith("FAIL(")
         and "non-finite" in report.three_check_verdict
@@ -238,7 +238,7 @@ def test_states_that_overflow_and_nan_in_a_token_that_nothing_reads_are_flags():
     unread.blocks = nn.ModuleList(
         nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH)
     )  # tokens do not mix
-    assert diagnose(unread, samples("cls"), 0.9, 0.1).evidence.finite
+    assert diagnose(unread, samples("cls"), 0.9, 0.1).finite
     unread.pos.data[0, -1] = NAN
     for model, name in ((overflowing, "no norm"), (unread, "cls")):
         assert "non-finite" in diagnose(model, samples(name), 0.9, 0.1).flags

@@ -1,21 +1,23 @@
 """An accuracy that the batches contradict: no margin is evaluated, whoever writes the verdict."""
 
-import json
-
 import pytest
 import torch
 from torch import nn
 
 from fa_audit import Description, FAProtocol, diagnose
-from fa_audit.audit.record import read_audit
 from fa_audit.cli import main
-from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
-from fa_audit.results.own_audits import alone, read_own
+from fa_audit.protocol.audit import Audit
+from fa_audit.protocol.checks import LEAST_LIKELY, chance
+from fa_audit.protocol.judge import THREE
+from fa_audit.results.own_audits import read_own, user_audits
 from fa_audit.results.page.runs import read_runs
 from fa_audit.results.standings import with_standings
 
 BLOCKS = Description(["1", "2"], "all features")
-OPEN = {"three_check": "INCOMPLETE(D3 not evaluated)", "four_check": "incomplete (d not evaluated)"}
+OPEN = {
+    "three_check": "INCOMPLETE(D3 not evaluated)",
+    "four_check": "incomplete (D3 not evaluated)",
+}
 RIGHT, SAMPLES = 85, 800  # of the network below
 
 
@@ -46,18 +48,15 @@ def limit():
 
 def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys):
     report, path = audited(network, 0.9), tmp_path / "audit.json"
-    record = report.to_dict()
-    path.write_text(json.dumps(record))
-    assert record["hits"] == [RIGHT, SAMPLES]
-    for audit in (record, read_audit(path)):
-        assert OPEN.items() <= audit["verdict"].items()
+    report.write(path)
+    for audit in (report, Audit.read(path)):
+        assert audit.hits == (RIGHT, SAMPLES)
+        assert OPEN.items() <= audit.to_dict()["verdict"].items()
         for name in ("depth", "depth_strict"):
-            assert audit["checks"][name]["fires"] is audit["checks"][name]["value"] is None
-    assert (
-        report.checks.quoted in str(report).splitlines()[0] and "INCOMPLETE" in report.checks.quoted
-    )
+            assert audit.checks[name].fires is audit.checks[name].value is None
+    assert OPEN["three_check"] in str(report).splitlines()[0]
     assert main(["report", str(path)]) == 0
-    assert f"Verdict to quote: {report.checks.quoted}." in capsys.readouterr().out
+    assert OPEN["three_check"] in capsys.readouterr().out
     for text in (str(report), report.to_markdown()):
         assert not {"PASS.", "trustworthy"} & set(text.replace("<", " ").split())
     x, labels = (torch.cat(part) for part in zip(*network[1]))
@@ -66,18 +65,18 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
         == OPEN["three_check"]
     )
 
-    tidy, _ = alone(read_own([path]))
+    tidy, _ = user_audits(read_own([path]))
     row = with_standings(tidy).runs.iloc[0]
     assert {name: row[name] for name in OPEN} == OPEN and row[["margin", "bp_margin"]].isna().all()
-    (run,) = read_runs([path])
-    assert run.result == "INCOMPLETE" and run.judgement.verdict == OPEN["four_check"]
+    (page,) = read_runs([path])
+    assert page.result == "INCOMPLETE" and page.verdict == OPEN["three_check"]
 
 
 @pytest.mark.parametrize("accuracy", [RIGHT / SAMPLES, None])
 def test_an_accuracy_that_the_batches_bear_out_is_judged_as_before(network, accuracy):
     report = audited(network, accuracy)
     evaluated = accuracy is not None
-    assert not report.warnings and (report.checks.depth.fires is False) == evaluated
+    assert not report.warnings and (report.checks["depth"].fires is False) == evaluated
     assert ("PASS" in report.three_check_verdict) == evaluated
 
 
@@ -86,6 +85,7 @@ def test_the_verdict_changes_where_the_chance_falls_below_a_millionth(network, t
     assert chance((RIGHT, SAMPLES), border) == pytest.approx(LEAST_LIKELY, rel=1e-6)
     for accuracy, verdict in ((border - 1e-6, "PASS"), (border + 1e-6, OPEN["three_check"])):
         report, path = audited(network, accuracy), tmp_path / "audit.json"
-        path.write_text(json.dumps(report.to_dict()))
-        assert report.three_check_verdict == read_audit(path)["verdict"]["three_check"] == verdict
+        report.write(path)
+        read = Audit.read(path).judgement.verdict(THREE)
+        assert report.three_check_verdict == read == verdict
         assert bool(report.warnings) == (verdict != "PASS")

@@ -105,7 +105,7 @@ def test_what_the_head_reads_is_not_asked_where_logits_are_not_finite():
         model, [(torch.rand(5, 3, 2, 2), torch.zeros(5, dtype=torch.int64))], None,
         description=Description(["block"], "cls token"),
     )  # fmt: skip
-    assert not report.evidence.finite
+    assert not report.finite
 
 
 def test_a_pattern_takes_a_shared_module_once_and_whole_names_between_dots():

@@ -9,10 +9,12 @@ import shutil
 import pandas as pd
 import pytest
 from projects import ROOT, python
+from test_golden import audits_in
 
-from fa_audit.audit.record import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
+from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.evidence import State
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.loop import train
@@ -106,11 +108,12 @@ def test_every_card_says_where_it_misleads_and_has_a_place_in_the_files():
     ) - 1 == len(cards)
 
 
-def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():
-    expected = {f"checks.{name}" for name in CHECKS} | {f"credit[].{name}" for name in CREDITS}
-    expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"} | {
-        f"deep.{name}" for name in DEEP
-    }
+def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table(tmp_path):
+    expected = {f"checks.{name}" for name in CHECKS} | {"layers[].grad_norm_position_mean"}
+    expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"}
+    for found in audits_in(tmp_path).values():
+        expected |= {f"credit[].{name}" for block in found.credit for name in block}
+        expected |= {f"deep.{name}" for name in found.deep}
     expected |= {
         "finite",
         "feature_drift",
@@ -128,24 +131,15 @@ def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():
 def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, dataset):
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
-    audited = audit(
-        trained.learner, dataset, trained.accuracy, trajectory=trained.history
-    ).to_dict()
-    about = {
-        "setting": "tiny",
-        "run": "dfa",
-        "seed": 3,
-        "spec": spec.to_dict(),
-        "baseline_runs": {},
-    }
-    about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
-    columns = {
-        *runs_table([audited | about]),
-        *layers_table([audited | about]),
-        *TRAJECTORY_COLUMNS,
-    }
+    found = audit(trained.learner, dataset, trained.accuracy, trajectory=trained.history)
+    found = found.replace(setting="tiny", run="dfa", seed=3, spec=spec.to_dict())
+    columns = {*runs_table([found]), *layers_table([found]), *TRAJECTORY_COLUMNS}
     words = {name for name in places() if re.fullmatch(r"\w+", name)}
-    assert words <= columns | set(audited) | {"runs", "layers", "trajectories"}
+    assert words <= columns | {"untrue"} | set(Audit.model_fields) | {
+        "runs",
+        "layers",
+        "trajectories",
+    }
     assert {
         "max_growth",
         "grad_norm_last",

@@ -8,11 +8,11 @@ import tarfile
 import pytest
 from projects import ROOT
 
-from fa_audit.audit.record import read_audit
 from fa_audit.data.dataset import load_dataset, prepare_data_file
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
+from fa_audit.protocol.audit import Audit
 from fa_audit.results.tidy import read_table
 from fa_audit.training.loop import train
 from fa_audit.training.run_files import write_run
@@ -102,8 +102,8 @@ def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, tra
     with tarfile.open(tables["search_lr1em3"].with_name("audits.tar.xz")) as packed:
         packed.extractall(tmp_path / "unpacked", filter="data")
     audits = [
-        read_audit(path)
+        Audit.read(path)
         for path in sorted((tmp_path / "unpacked").glob("search_lr1em3/*/seed1.json"))
     ]
-    assert [audit["run"] for audit in audits] == ["bp", "dfa"]
-    assert [audit["headline_acc"] for audit in audits] == after["accuracy"].tolist()
+    assert [audit.run for audit in audits] == ["bp", "dfa"]
+    assert [audit.headline_acc for audit in audits] == after["accuracy"].tolist()

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fa_audit.audit.record import read_audit
 from fa_audit.experiments.published import read_published_file
-from fa_audit.protocol.checks import CHECKS, lettered
-from fa_audit.protocol.rules import flag_of
+from fa_audit.protocol.audit import Audit
+from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.measured import read_measured
 from fa_audit.results.scorecard import read_results, scorecard
 from fa_audit.results.statistics import with_margin
+from fa_audit.results.tidy import flag_of
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/golden"
@@ -28,18 +29,18 @@ def audits_in(folder):
     """The stored audits, unpacked into a folder, by name."""
     with tarfile.open(GOLDEN / "audits.tar.xz") as archive:
         archive.extractall(folder, filter="data")
-    return {path.stem: read_audit(path) for path in sorted(Path(folder).glob("*.json"))}
+    return {path.stem: Audit.read(path) for path in sorted(Path(folder).glob("*.json"))}
 
 
 def outcomes(audit):
     """Verdicts, flags and outcomes of one audit, its numbers to nine digits."""
     checks = {}
     for name in CHECKS:
-        found = audit["checks"][name]
-        value = None if found["value"] is None else f"{float(found['value']):.9g}"
-        checks[name] = [value, found["fires"], found["borderline"]]
-    verdicts = [audit["verdict"]["three_check"], audit["verdict"]["four_check"]]
-    return {"verdicts": verdicts, "flags": audit["flags"], "checks": checks}
+        found = audit.judgement[name]
+        value = None if found.value is None else f"{found.value:.9g}"
+        checks[name] = [value, found.fires, found.borderline]
+    verdicts = [audit.judgement.verdict(rule) for rule in (THREE, FOUR)]
+    return {"verdicts": verdicts, "flags": audit.judgement.flags, "checks": checks}
 
 
 def board(folder):
@@ -48,8 +49,8 @@ def board(folder):
     numbers = {}
     for row in runs.sort_values(["setting", "run", "seed"]).to_dict("records"):
         text = f"{row['accuracy']:.4g} {row['margin']:.4g} "
-        for letter, name in lettered().items():
-            mark = {True: letter, False: "", None: f"({letter})"}[flag_of(row[f"{name}_fires"])]
+        for label, name in four_checks().items():
+            mark = {True: label, False: "", None: f"({label})"}[flag_of(row[f"{name}_fires"])]
             text += mark + "?" * bool(flag_of(row[f"{name}_borderline"]))
         numbers[f"{row['setting']}/{row['run']}/{row['seed']}"] = text
     return numbers

@@ -116,7 +116,7 @@ def test_medians_are_over_the_samples_that_the_loss_counts(network, share, mean_
     assert bp_grad_norms(network, x, given, loss, description=BLOCKS) == pytest.approx(
         expected, rel=1e-6
     )
-    assert report.evidence.samples == int(left.sum()) and report.checks.reference.fires is False
-    assert report.checks.reference.interval == pytest.approx(
-        [scale * end for end in rest.checks.reference.interval], rel=1e-6
+    assert report.samples == int(left.sum()) and report.checks["reference"].fires is False
+    assert report.checks["reference"].interval == pytest.approx(
+        [scale * end for end in rest.checks["reference"].interval], rel=1e-6
     )

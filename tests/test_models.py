@@ -163,5 +163,5 @@ def test_accuracy_is_of_the_whole_test_set_in_evaluation_mode_unless_it_is_given
     assert report.headline_acc == expected and "computed on the whole test set" in report.notes
     given = audited(dataset, batches=1, accuracy=0.25, frozen_accuracy=0.25, bp_frozen_accuracy=0.5)
     assert given.headline_acc == 0.25 and "given by the configuration" in given.notes
-    assert given.checks.depth.fires and given.checks.depth_strict.value == -0.25
-    assert report.checks.depth.fires is None and "INCOMPLETE" in report.three_check_verdict
+    assert given.checks["depth"].fires and given.checks["depth_strict"].value == -0.25
+    assert report.checks["depth"].fires is None and "INCOMPLETE" in report.three_check_verdict

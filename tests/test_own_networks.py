@@ -247,16 +247,17 @@ def test_the_bias_of_predictions_is_measured_where_stability_fires():
     model, batches, description = made("square")
     model.head.bias.data[3] = 3.0
     report = diagnose(model, batches, None, description=description)
-    found = report.evidence.frequencies
+    found = report.frequencies
     p = torch.cat([model(x).softmax(dim=-1) for x, _ in batches]).mean(dim=0)
     y = torch.cat([F.one_hot(labels, 5) for _, labels in batches]).double().mean(dim=0)
-    assert report.checks.stability.fires and found.gaps == pytest.approx((p - y).tolist(), abs=1e-9)
-    assert found.refitted.value < 0.3 < report.cross_batch_stability
-    assert "refitted on half of the batches" in report.checks.stability.note and "c" in report.flags
-    assert (
-        diagnose(made("square")[0], batches, None, description=description).evidence.frequencies
-        is None
+    assert report.checks["stability"].fires and found.gaps == pytest.approx(
+        (p - y).tolist(), abs=1e-9
     )
+    assert found.refitted.value < 0.3 < report.cross_batch_stability
+    assert (
+        "refitted on half of the batches" in report.checks["stability"].note and "C" in report.flags
+    )
+    assert diagnose(made("square")[0], batches, None, description=description).frequencies is None
 
 
 def test_states_below_the_floor_and_exploding_gradients_are_named_though_d2_is_fine():
@@ -264,12 +265,12 @@ def test_states_below_the_floor_and_exploding_gradients_are_named_though_d2_is_f
     with torch.no_grad():
         model.layers[0][0].weight.mul_(1e-9)
     report = diagnose(model, batches, None, description=description, credits=model.credits())
-    assert report.checks.reference.fires is False
+    assert report.checks["reference"].fires is False
     with torch.no_grad():
         model.head.weight.mul_(1e8)
     assert any(
         "explodes at state" in text
-        for text in diagnose(model, batches, None, description=description).warnings
+        for text in map(str, diagnose(model, batches, None, description=description).warnings)
     )
 
 
@@ -293,8 +294,7 @@ def test_accuracies_that_the_batches_contradict_are_named(words, loss_fn):
     if loss_fn is not F.cross_entropy:
         batches[0][1][:3] = loss_fn.ignore_index
     report = diagnose(model, batches, **MISTAKES[words], **options)
-    assert [words in text for text in report.warnings] == [True]
-    assert str(report).index("Warnings") < str(report).index("Checks")
+    assert [words in text for text in map(str, report.warnings)] == [True]
     plain = diagnose(model, batches, 0.2, 0.9, **options)
     assert plain.warnings == ()
 
@@ -312,6 +312,7 @@ def test_accuracies_that_the_batches_contradict_are_named(words, loss_fn):
 def test_batches_that_make_stability_large_by_themselves_are_named(change, words):
     model, batches, description = made("square")
     found = diagnose(model, change(batches), None, description=description).warnings
+    found = list(map(str, found))
     assert any(words in text for text in found)
 
 
@@ -323,7 +324,7 @@ def test_the_first_layer_of_a_plain_network_is_its_embedding():
     report = diagnose(
         model, batches, None, description=Description(("input:0", "0", "2"), "all features")
     )
-    assert any("reads the data itself" in text for text in report.warnings)
+    assert any("reads the data itself" in text for text in map(str, report.warnings))
 
 
 def penalised(logits, labels):

@@ -5,7 +5,6 @@ measured behind them.
 import itertools
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,40 +13,44 @@ import torch.nn.functional as F
 from networks import states_and_gradients
 
 from fa_audit import DiagnosticReport, DiagnosticThresholds, diagnose
-from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
-from fa_audit.audit.record import outcomes_of
-from fa_audit.core.vectors import Measured
+from fa_audit.audit.diagnostics import measure
 from fa_audit.networks.resmlp import ResMLP
-from fa_audit.protocol.verdicts import Baselines, Given, check
+from fa_audit.protocol.checks import evaluate
+from fa_audit.protocol.evidence import Baselines, Evidence, Stability, State
 
-ABSENT = Measured(None, 8, 0, "absent")
 VALUES = (True, False, None)
 FIRING = {"growth": 1e3, "gradient": 1e-9, "stability": 0.9, "own": 0.5}
 HEALTHY = {"growth": 2.0, "gradient": 1e-3, "stability": 0.1, "own": 0.1}
 
 
 def evidence(growth=2.0, gradient=1e-3, stability=0.1, scale_free=1.0, finite=True):
-    """Diagnostics of a network with one block; None stands for what cannot be measured."""
+    """Evidence of a network with one block; None stands for what cannot be measured."""
     gradient = math.nan if gradient is None else gradient
-    layers = (
-        Layer(0, 1.0, 1.0, 8.0, growth, 1.0, ABSENT, ABSENT),
-        Layer(1, growth or 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
-    )
-    return Diagnostics(
-        layers, ABSENT if stability is None else Measured(stability, 10, 10), 1, 128, 10, finite
-    )
+    first = {"layer": 0, "hidden_norm": 1.0, "grad_norm": 1.0, "growth": growth, "scale_free": 1.0}
+    last = {"layer": 1, "hidden_norm": growth or 1.0, "grad_norm": gradient, "growth": None}
+    states = [
+        State(**first, grad_norm_per_sample=8.0),
+        State(**last, grad_norm_per_sample=8 * gradient, scale_free=scale_free),
+    ]
+    reason = "absent" if stability is None else ""
+    mean = Stability(value=stability, n=10, n_valid=10, reason=reason, layer=1)
+    return Evidence(layers=tuple(states), stability=mean, samples=128, batches=10, finite=finite)
 
 
 def report_of(accuracy=0.5, own=0.1, thresholds=None, bp=None, **measured):
-    baselines = Baselines(own, bp=bp)
-    return DiagnosticReport(
-        "dfa", evidence(**measured), accuracy, baselines, thresholds or DiagnosticThresholds()
-    )
+    facts = {"method": "dfa", "headline_acc": accuracy, "baselines": Baselines(own=own, bp=bp)}
+    facts["thresholds"] = thresholds or DiagnosticThresholds()
+    return DiagnosticReport(**(dict(evidence(**measured)) | facts))
 
 
 def fired(report):
     checks = report.checks
-    return [checks.scale.fires, checks.reference.fires, checks.stability.fires, checks.depth.fires]
+    return [
+        checks["scale"].fires,
+        checks["reference"].fires,
+        checks["stability"].fires,
+        checks["depth"].fires,
+    ]
 
 
 def wanted(fires):
@@ -69,7 +72,7 @@ def verdicts(a, b, c, d, finite):
     three = f"INCOMPLETE({'+'.join(unknown)} not evaluated)" if unknown else "PASS"
     if (a and b) or d or not finite:
         three = f"FAIL({'+'.join(fired)})"
-    fired, unknown = named(a=a, b=b, c=c, d=d)
+    fired, unknown = named(D1=a, D2=b, C=c, D3=d)
     four = f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
     return three, f"needs walk-back ({', '.join(fired)})" if fired else four
 
@@ -100,18 +103,18 @@ def test_a_margin_of_exactly_two_points_does_not_fire():
     for images, expected in ((200, False), (199, True)):
         pairs = [((n + images) / 10_000, n / 10_000) for n in range(0, 9801, 7)]
         assert {
-            report_of(accuracy=own, own=frozen).checks.depth.fires for own, frozen in pairs
+            report_of(accuracy=own, own=frozen).checks["depth"].fires for own, frozen in pairs
         } == {expected}
 
 
 def test_saturated_and_collapsed_references_are_told_apart():
     limit = DiagnosticThresholds().loss_saturation
     causes = {
-        scale_free: report_of(gradient=1e-9, scale_free=scale_free).checks.reference.note
+        scale_free: report_of(gradient=1e-9, scale_free=scale_free).checks["reference"].note
         for scale_free in (1e-4, math.nextafter(limit, 0), limit, 10.0)
     }
     assert list(causes.values()) == ["saturated loss"] * 2 + ["collapsed reference"] * 2
-    assert report_of(gradient=1e-3, scale_free=1e-4).checks.reference.note == ""
+    assert report_of(gradient=1e-3, scale_free=1e-4).checks["reference"].note == ""
 
 
 @pytest.mark.parametrize(
@@ -126,17 +129,14 @@ def test_a_gradient_that_the_head_takes_away_is_not_a_saturated_loss(factor, cau
         model.head.linear.weight.mul_(factor)
         model.head.linear.bias.mul_(factor)
     report = diagnose(model, [(images, labels)], 0.5)
-    derived = outcomes_of(report.to_dict())["checks"]
-    assert {report.checks.reference.note, derived["reference"]["note"]} == {cause}
+    derived = DiagnosticReport.from_dict(report.to_dict()).checks
+    assert {report.checks["reference"].cause, derived["reference"].cause} == {cause}
 
 
 def test_growth_that_is_infinite_fires_and_growth_that_is_undefined_is_not_evaluated():
     assert [fired(report_of(growth=growth))[0] for growth in (math.inf, math.nan)] == [True, None]
-    without_blocks = replace(evidence(), layers=evidence().layers[1:])
-    assert (
-        check(Given(without_blocks, 0.5, Baselines(0.1), DiagnosticThresholds())).scale.fires
-        is None
-    )
+    without_blocks = evidence().replace(layers=evidence().layers[1:])
+    assert evaluate(without_blocks)["scale"].fires is None
 
 
 def network(depth=3):
@@ -189,9 +189,10 @@ def test_the_largest_growth_of_any_block_decides():
     with torch.no_grad():
         model.blocks[1].outer.weight.mul_(1e4)
     report = diagnose(model, batches(), None)
-    growths = [entry.growth for entry in report.evidence.layers[:-1]]
+    growths = [entry.growth for entry in report.layers[:-1]]
     assert (
-        max(growths) == growths[1] == report.checks.scale.value > 50 and report.checks.scale.fires
+        max(growths) == growths[1] == report.checks["scale"].value > 50
+        and report.checks["scale"].fires
     )
 
 
@@ -203,10 +204,9 @@ def test_float32_agreement_of_a_healthy_network_is_tiny_and_computed_as_document
     for entry, g, exact in zip(measure(model, data).layers, single, double, strict=True):
         error = ((g.double() - exact).norm(dim=1) / exact.norm(dim=1)).median().item()
         cosines = F.cosine_similarity(g.double(), exact, dim=1).numpy()
-        assert entry.float32_error == Measured(pytest.approx(error, rel=1e-6), 32, 32)
-        assert entry.float32_cosine == Measured(
-            pytest.approx(np.percentile(cosines, 1), abs=1e-14), 32, 32
-        )
+        assert entry.float32_error.value == pytest.approx(error, rel=1e-6)
+        assert entry.float32_cosine.value == pytest.approx(np.percentile(cosines, 1), abs=1e-14)
+        assert (entry.float32_error.n_valid, entry.float32_cosine.n) == (32, 32)
         assert 0 < entry.float32_error.value < 1e-5 and entry.float32_cosine.value > 1 - 1e-9
 
 
@@ -223,18 +223,18 @@ def test_stability_equals_a_direct_computation(depth, layer, taken):
         for a, b in itertools.combinations(means, 2)
     ]
     report = diagnose(model, data, None, layer_for_stability=layer)
-    assert report.stability_layer == taken
+    assert report.stability.layer == taken
     assert report.cross_batch_stability == pytest.approx(np.mean(pairs), abs=1e-5)
 
 
 def test_stability_needs_eight_batches_and_the_first_ten_are_used():
     single, seven = (diagnose(network(), batches(count), 0.3, 0.1) for count in (1, 7))
-    assert single.cross_batch_stability is None and single.verdict == "incomplete (c not evaluated)"
+    assert single.cross_batch_stability is None and single.verdict == "incomplete (C not evaluated)"
     assert seven.cross_batch_stability is not None and seven.verdict == single.verdict
     data = batches(12)
-    assert diagnose(network(), data[:8], None).checks.stability.fires is not None
+    assert diagnose(network(), data[:8], None).checks["stability"].fires is not None
     report = diagnose(network(), iter(data), None)
-    assert report == diagnose(network(), data[:10], None) and report.evidence.batches == 10
+    assert report == diagnose(network(), data[:10], None) and report.batches == 10
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -242,36 +242,16 @@ def test_reports_are_strict_json_and_readable_whatever_they_hold(value):
     report = report_of(growth=value, gradient=value, scale_free=value, finite=False)
     again = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert again["layers"][1]["grad_norm"] == str(value) and again["finite"] is False
-    assert (
-        "non-finite" in again["flags"]
-        and "non-finite" in str(report)
-        and "non-finite" in report.to_markdown()
-    )
+    assert "non-finite" in again["flags"]
+    for text in (str(report), report.to_markdown(), report.details()):
+        assert "non-finite" in text
 
 
-def test_texts_and_the_dictionary_hold_verdicts_and_numbers():
+def test_the_dictionary_holds_verdicts_and_numbers():
     report = report_of(growth=1234.0, gradient=5.67e-8, accuracy=0.5, own=0.495, bp=0.1)
-    report = replace(report, notes="a remark", method_name="mine")
-    entry = report.to_dict()
-    assert list(entry["verdict"].values()) == [
-        report.three_check_verdict,
-        report.verdict,
-        "own frozen baseline",
-    ]
-    scale = {
-        "name": "scale stability",
-        "value": 1234.0,
-        "threshold": 50.0,
-        "fires": True,
-        "note": "",
-    }
-    assert scale.items() <= entry["checks"]["scale"].items()
-    assert entry["headline_acc"] == 0.5 and entry["flags"] == report.flags
-    for text in (str(report), report.to_markdown()):
-        for part in (
-            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.5 points",
-            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 2 points", "> 50", "< 1e-07",
-        ):  # fmt: skip
-            assert part in text, part
-    lines = [line for line in report.to_markdown().splitlines() if line.startswith("|")]
-    assert {line.replace(r"\|", "").count("|") for line in lines} == {7}
+    entry = report.replace(notes="a remark", method="mine").to_dict()
+    assert (entry["method"], entry["notes"], entry["headline_acc"]) == ("mine", "a remark", 0.5)
+    verdicts = {"three_check": "FAIL(D1+D2+D3)", "four_check": "needs walk-back (D1, D2, D3)"}
+    assert verdicts | {"baseline": "own frozen baseline"} == entry["verdict"]
+    scale = {"label": "D1", "value": 1234.0, "threshold": 50.0, "fires": True, "note": ""}
+    assert scale.items() <= entry["checks"]["scale"].items() and entry["flags"] == report.flags

@@ -148,7 +148,7 @@ def test_a_recipe_reports_the_norms_of_states_and_gradients_of_a_plain_pass(name
     report = scope["report"]
     assert report.residual_norms == pytest.approx(medians(states), rel=EXACT)
     assert report.bp_grad_norms == pytest.approx(medians(gradients), rel=EXACT)
-    assert not report.evidence.untrue and not report.evidence.unchecked
+    assert not report.untrue and not report.unchecked
     partial = name in ("Equilibrium", "Forward-forward")
     assert report.to_dict()["about"]["partial"] == partial and len(report.warnings) == partial
 
@@ -267,4 +267,4 @@ def test_the_layers_of_biotorch_as_they_are_give_no_cosine():
     report = scope["diagnose"](
         scope["fed"], scope["batches"], 0.25, description=names, credits=scope["credits"]
     )
-    assert report.evidence.untrue == (0, 1) and report.credit[0]["cosine"].value is None
+    assert report.untrue == (0, 1) and report.credit[0]["cosine"].value is None

@@ -25,7 +25,6 @@ from fa_audit.training.run_files import train_run
 
 SCRIPTS = sorted(path.stem for path in (ROOT / "workflow_scripts").glob("[a-z]*.py"))
 WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
-    "protocol/check_texts.py": "words of checks, which readers of an audit look up again",
     "core/errors.py": "builds errors, after which there is no result",
     "core/extras.py": "names missing packages",
     "core/files.py": "writes what it is given, whole",
@@ -87,7 +86,12 @@ def test_what_a_script_loads_is_declared_or_without_effect(script):
         "share_run",
         "collect_baseline",
     }  # they copy values, and read no more of them than an audit does
-    kept = {"experiments/spec.py", "experiments/paths.py", "training/trajectory.py"}
+    kept = {
+        "core/measured.py",
+        "experiments/spec.py",
+        "experiments/paths.py",
+        "training/trajectory.py",
+    }
     allowed = {"audit_model": of_types} | dict.fromkeys(few, kept)
     assert undeclared(listed.splitlines(), script) <= allowed.get(script, set())
 
@@ -154,9 +158,7 @@ def test_a_training_loads_no_texts_verdicts_or_reports():
     ).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("fa_audit.")}
     assert rooms == {"core", "data", "experiments", "methods", "networks", "training"}
-    assert not re.findall(
-        r"fa_audit\.core\.(?:check_texts|checks|rules|thresholds|intervals)", loaded
-    )
+    assert not re.findall(r"fa_audit\.protocol\.", loaded)
 
 
 # ---- edits
@@ -214,7 +216,7 @@ WITHOUT_EFFECT_ON_ANY = {
     "a warning": ("audit/guards.py", "expected", "wanted"),
 }
 EDITS = {  # the same, and the jobs whose results become stale
-    "an advice": ("protocol/check_texts.py", "Quote no cosine with it", "Edited", SHOWN),
+    "an advice": ("protocol/checks.py", "Quote no cosine with it", "Edited", SHOWN),
     "the optimiser": (
         "training/optimiser.py",
         "MOMENTUM = 0.9",
@@ -231,12 +233,6 @@ EDITS = {  # the same, and the jobs whose results become stale
     "a method": ("methods/dfa.py", "", ADDED, {"train dfa", "train drtp", "audit dfa"}),
     "a method that a user's uses": ("methods/fa.py", "", ADDED, None),
     "what a user's method imports": ("my/numbers.py", "0.5", "0.25", {"train mine"}),
-    "how a doubt is known": (
-        "protocol/checks.py",
-        "The frozen baseline's accuracy is",
-        "Edited",
-        None,
-    ),
     "a data set": ("data/digits.py", "", ADDED, {"digits"}),
     "a formula of metrics": ("core/metrics.py", ".mean()", ".sum()", AUDITS | {"audit_model"}),
     "the norms": ("core/vectors.py", ".median()", ".mean()", TRAININGS | AUDITS | {"audit_model"}),
@@ -245,7 +241,6 @@ EDITS = {  # the same, and the jobs whose results become stale
     "claims": ("methods/claims.yaml", "29.59", "11.11", {"table", "board", "build_report"}),
 }
 STALE = {
-    "how a doubt is known": AUDITS | SHOWN | {"audit_model", "tidy_setting", "tidy"},
     "a method that a user's uses": {"train fa", "train vit", "train mine", "audit fa"},
     "a default limit": AUDITS | SHOWN | {"audit_model", "tidy_setting", "tidy"},
 }

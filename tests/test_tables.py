@@ -44,7 +44,7 @@ def test_main_audit_by_hand():
     assert found["BP"] == {
         "run": "BP", "n": "3", "accuracy (%)": "57.0 ± 2.0",  # 55, 57, 59 with divisor n - 1; n would give 1.6
         "own frozen (%)": "39.0", "margin (points)": "+18.0", "bp+frozen (%)": "39.0", "max growth": "1.50",
-        "median ||g_L||": "1.0e-3", "three-check": "PASS", "four-check": "trustworthy 3/3",
+        "median ||g_L||": "1.0e-3", "three-check": "PASS 3/3", "four-check": "trustworthy 3/3",
     }  # fmt: skip
     assert found["DFA"]["accuracy (%)"] == "32.0 ± 2.6"
     assert found["DFA"]["margin (points)"] == "-8.0"
@@ -162,7 +162,7 @@ def test_csv_holds_every_statistic_in_full_precision_and_every_check():
     half = 4.302652729911275 * one["accuracy_deviation"] / math.sqrt(3)
     assert one["accuracy_high"] == pytest.approx(sum(accuracies) / 3 + half)
     assert (float(one["accuracy_median"]), one["accuracy_n"]) == (0.1 + 0.2, 3)
-    assert (one["d"], one["d_distance"], one["d_fires"], one["a"]) == ("fires", -1, 3, "passes")
+    assert (one["D3"], one["D3_distance"], one["D3_fires"], one["D1"]) == ("fires", -1, 3, "passes")
     assert other["own_frozen_acc_n"] == 0 and math.isnan(other["own_frozen_acc_mean"])
 
 

@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from networks import spec_of
+from test_protocol import report_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.paths import MEASURED, TIDY, RunKey, tidy_file
-from fa_audit.protocol.rules import FOUR, RULES, THREE, verdicts_of
-from fa_audit.protocol.verdicts import Checks, Outcome
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.judge import FOUR, RULES, THREE
 from fa_audit.results.figures.files import write_figure
 from fa_audit.results.outcomes import fails, reasons, walked_back
 from fa_audit.results.tables.files import write_table
@@ -50,9 +51,7 @@ def test_a_trajectory_is_of_the_run_that_its_path_names_and_whole(tmp_path):
     keys = [RunKey("s", "dfa+penalty1e-2", seed) for seed in (10, 9)]
     paths = [tmp_path / key.path("trajectories", "csv") for key in keys]
     spec = spec_of("resmlp", "dfa", depth=1, epochs=2, penalty=0.01).to_dict()
-    audits = [
-        key._asdict() | {"spec": spec, "headline_acc": 0.5, "stopped_after": None} for key in keys
-    ]
+    audits = [report_of(0.5).replace(**key._asdict(), spec=spec) for key in keys]
     history = pd.DataFrame(0.5, range(4), TRAJECTORY_COLUMNS).assign(
         epoch=[1, 1, 2, 2], layer=[0, 1, 0, 1]
     )
@@ -79,25 +78,20 @@ def test_a_trajectory_is_of_the_run_that_its_path_names_and_whole(tmp_path):
         RunKey.of("s/dfa/other.csv")
 
 
-def test_an_audit_of_another_run_than_its_path_says_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "fa_audit.results.tidy.read_audit", lambda path: json.loads(path.read_text())
-    )
-    own = {"setting": "s", "run": "dfa", "seed": 1}
-    rest = dict.fromkeys(
-        ("spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
-    )
-    path = tmp_path / RunKey(**own).path("audits", "json")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(own | rest))
-    assert read_audits([path])[0]["run"] == "dfa"
-    path.write_text(json.dumps(own | rest | {"seed": 2}))
+def test_an_audit_of_another_run_than_its_path_says_is_refused(tmp_path):
+    own = RunKey("s", "dfa", 1)
+    path = tmp_path / own.path("audits", "json")
+    spec = spec_of("resmlp", "dfa").to_dict()
+    audit = report_of().replace(**own._asdict(), spec=spec)
+    audit.write(path)
+    assert read_audits([path])[0].run == "dfa"
+    audit.replace(seed=2).write(path)
     with pytest.raises(
         AuditError, match=r"of s/dfa/seed2; expected the run of its path, s/dfa/seed1\. Delete it"
     ):
         read_audits([path])
-    path.write_text(json.dumps(own))
-    with pytest.raises(AuditError, match=r"missing spec, .*; expected an audit of a trained run"):
+    report_of().write(path)
+    with pytest.raises(AuditError, match="expected an audit of a trained run"):
         read_audits([path])
 
 
@@ -140,32 +134,22 @@ def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path
 
 def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated():
     names = ["scale", "reference", "stability", "depth"]
-    found = [
-        (*fired, finite)
-        for *fired, finite in itertools.product(*[[True, False, None]] * 4, [True, False])
-    ]
-    runs = pd.DataFrame(found, columns=[*(f"{name}_fires" for name in names), "finite"])
+    rows = []
+    for *fired, finite in itertools.product(*[[True, False, None]] * 4, [True, False]):
+        row = {"finite": finite, "depth_strict_fires": None}
+        for name, fires in zip(names, fired):
+            row |= {f"{name}_fires": fires, f"{name}_distance": -1.0 if fires else 1.0}
+        rows.append(row)
+    runs = pd.DataFrame(rows)
     three, four, why = fails(runs).tolist(), walked_back(runs).tolist(), reasons(runs).fillna(False)
-    derived = list(map(verdicts_of, runs.assign(depth_borderline=True).to_dict("records")))
-    for row, (*fired, finite) in enumerate(found):
-        verdicts = Checks(
-            {name: Outcome(name, 1.0, 1.0, found) for name, found in zip(names, fired)}, finite
-        )
-        text = verdicts.verdict(FOUR)
-        assert {name: derived[row][name] for name in RULES} == {
-            n: verdicts.verdict(rule) for n, rule in RULES.items()
-        }
-        near = THREE.depends(dict(zip(names, fired)), ["depth"], finite)
-        assert derived[row]["three_check_borderline"] is near
-        assert three[row] is {"FAIL": True, "PASS": False}.get(
-            verdicts.verdict(THREE).partition("(")[0], pd.NA
-        )
-        assert four[row] is {"needs walk-back": True, "trustworthy": False}.get(
-            text.partition(" (")[0], pd.NA
-        )
-        assert why.columns[why.loc[row]].tolist() == (
-            text[17:-1].split(", ") if four[row] is True else []
-        )
+    for place, row in enumerate(rows):
+        fires = {name: row[f"{name}_fires"] for name in names}
+        for found, rule in ((three, THREE), (four, FOUR)):
+            against = rule.decides(fires, row["finite"])
+            assert found[place] is (pd.NA if against is None else against)
+        labels = [CHECKS[name].label for name in names if fires[name]]
+        labels += [] if row["finite"] else ["non-finite"]
+        assert why.columns[why.loc[place]].tolist() == labels
 
 
 def test_a_verdict_in_a_file_is_never_read(tmp_path, monkeypatch):

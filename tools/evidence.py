@@ -29,7 +29,6 @@ from pathlib import Path
 import pandas as pd
 from tuned import choices, name_of
 
-from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.files import write_bytes
 from fa_audit.core.numerics import set_numerics
@@ -68,7 +67,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
         spec=spec,
         name=key.run,
     )
-    write_audit(path, report, key._asdict(), about)
+    report.replace(**key._asdict(), **about).write(path)
     return path
 
 

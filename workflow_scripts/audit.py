@@ -2,7 +2,6 @@
 
 from _workflow import device, logged
 
-from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.files import digest_of
 from fa_audit.core.numerics import set_numerics
@@ -31,4 +30,4 @@ with logged(snakemake), device(snakemake) as where:
     )
     key = {"setting": wild.setting, "run": wild.run, "seed": int(wild.seed)}
     origin = digest_of([params.code, params.origin, params.thresholds])  # as `Origins.audit`
-    write_audit(snakemake.output.audit, report, key, about | {"lineage": origin})
+    report.replace(**key, **about, lineage=origin).write(snakemake.output.audit)

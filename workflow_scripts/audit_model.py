@@ -4,7 +4,6 @@ import torch
 from _workflow import device, logged
 
 from fa_audit.audit.model_audit import audit_model
-from fa_audit.audit.record import write_audit
 from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.origin import process_origin
@@ -21,4 +20,4 @@ with logged(snakemake), device(snakemake) as where:
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)
     weights = sha256_of(entry["weights"]) if entry["weights"] else None
     about = {"entry": entry, "weights_sha256": weights, "provenance": process_origin(where)}
-    write_audit(snakemake.output.audit, report, {"model": name}, about)
+    report.replace(model=name, **about).write(snakemake.output.audit)

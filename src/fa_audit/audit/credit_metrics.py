@@ -17,22 +17,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
 from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.measured import AT_INPUT, Measured, at_both_sides
 from fa_audit.core.metrics import clamped_cosine, median_of
 from fa_audit.core.randomness import generator
-from fa_audit.core.vectors import Measured, cosine, mean_of, normalised, sample_norms, unit
-from fa_audit.experiments.paths import AT_INPUT, at_both_sides
+from fa_audit.core.vectors import cosine, mean_of, normalised, sample_norms, unit
 from fa_audit.networks.description import Passes
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction
+from fa_audit.protocol.evidence import REASONS, Missing
 
 # Unit directions per sample, M.
 DIRECTIONS = 32
@@ -46,8 +45,6 @@ DRAWS = 20
 SAME = 1e-4
 # Entries of the moved states in one pass: more do not fit into the cache.
 AT_ONCE = 2**16
-# Standard deviations on either side.
-NORMAL_95 = 1.96
 # By suffix, the state that belongs to block l: h_{l+1} or h_l.
 SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
@@ -56,7 +53,8 @@ AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
 OF_METHODS = ("residual_ratio", "bridge_residual")
 IN_DOUBLE = (*AGAINST_THE_LOSS, *OF_METHODS, *at_both_sides("fresh_b_cosine"))
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
-DEEP = (*DEEP_CREDIT, *FLOAT32)
+FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
+DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *FLOAT32)
 # Measurements of one block, by name.
 Block = dict[str, Measured]
 # The `alignment` of every block, for every draw of the feedback.
@@ -64,28 +62,6 @@ Fresh = Sequence[Sequence[Block]]
 # Of logits (B, C) and targets, the loss of every sample (B,).
 Losses = Callable[[Tensor, Tensor], Tensor]
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
-
-
-@dataclass(frozen=True)
-class Draws(Measured):
-    """The mean of a number over random draws; `n` and `n_valid` count draws.
-
-    Attributes:
-        std: standard deviation of a single draw, ddof 1; None below two draws.
-    """
-
-    std: float | None = None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Return where 95 % of single draws lie if they are normal; None below two draws."""
-        if self.value is None or self.std is None:
-            return None
-        return self.value - NORMAL_95 * self.std, self.value + NORMAL_95 * self.std
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types, with the spread of the draws."""
-        return super().to_dict() | {"std": self.std, "interval": self.interval}
 
 
 @dataclass(frozen=True)
@@ -103,7 +79,7 @@ class CreditReport:
     deep: Block = field(default_factory=dict)
     drift: Block = field(default_factory=dict)
 
-    def without(self, missing: Mapping[int, str]) -> CreditReport:
+    def without(self, missing: Mapping[int, Missing]) -> CreditReport:
         """Drop what is compared with the gradient at states where it is not known, for the reasons
         `missing`.
         """
@@ -117,7 +93,7 @@ class CreditReport:
                 # The state at the block's output has the next number, at its input the same.
                 reason = missing.get(layer + (metric == name))
                 if reason and metric in OF_REFERENCE:
-                    value = absent(value, reason)
+                    value = absent(value, REASONS[reason])
                 kept[name] = value
             blocks.append(kept)
         # The blocks l >= 1 begin at h_{first + 1}.
@@ -126,14 +102,13 @@ class CreditReport:
             unknown = [state for state in missing if state > first]
             deep[name] = self.deep[name]
             if unknown:
-                deep[name] = absent(deep[name], missing[min(unknown)])
+                deep[name] = absent(deep[name], REASONS[missing[min(unknown)]])
         return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | deep)
 
 
 def absent(measured: Measured, reason: str) -> Measured:
     """Return the measurement with a reason in place of its value."""
-    gone = replace(measured, value=None, n_valid=0, reason=reason)
-    return replace(gone, std=None) if isinstance(gone, Draws) else gone
+    return replace(measured, value=None, n_valid=0, reason=reason, std=None)
 
 
 def compared(
@@ -267,7 +242,7 @@ def against_the_loss(
             "nudging": nudging(network, state, starts[state], targets, credit, ETA, losses),
         }
 
-    none: Block = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
+    none: Block = dict.fromkeys(AGAINST_THE_LOSS, Measured(None, len(targets), 0, LEFT_OUT))
     return [
         none if credit is None else compared(layer, credit, gradients, worth)
         for layer, credit in enumerate(tqdm(credits, "credit of block", leave=False, disable=None))
@@ -377,7 +352,7 @@ def nudging(
     return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")
 
 
-def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Draws:
+def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Measured:
     """Compute mean and standard deviation over the draws that have a value.
 
     Args:
@@ -387,9 +362,9 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     values = torch.tensor(known, dtype=torch.float64)
     n, n_valid = len(draws), len(values)
     if not n_valid:
-        return Draws(None, n, 0, draws[0].reason if draws else reason)
+        return Measured(None, n, 0, draws[0].reason if draws else reason)
     std = values.std().item() if n_valid > 1 else None
-    return Draws(values.mean().item(), n, n_valid, std=std)
+    return Measured(values.mean().item(), n, n_valid, std=std)
 
 
 def deep_mean(blocks: Sequence[Measured]) -> Measured:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
 import torch.nn.functional as F
 from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
-from fa_audit.audit.diagnostics import Batch, Diagnostics, least_size, measure
+from fa_audit.audit.diagnostics import Batch, least_size, measure
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
 from fa_audit.audit.guards import (
@@ -27,8 +26,9 @@ from fa_audit.core.errors import AuditError, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
+from fa_audit.protocol.checks import stability_fires
+from fa_audit.protocol.evidence import Baselines, Evidence
 from fa_audit.protocol.limits import DiagnosticThresholds
-from fa_audit.protocol.verdicts import Baselines, stability_fires
 
 
 def diagnose(
@@ -139,19 +139,23 @@ def diagnose(
         about = recorded(model, network, description, sample[0])
     # What is compared with a gradient that is none is dropped.
     credit = credit.without(evidence.missing)
-    return DiagnosticReport(
-        method_name=method_name,
-        evidence=evidence,
-        headline_acc=headline_acc,
-        baselines=Baselines(own, frozen_baseline_name, bp, *tested),
-        thresholds=limits,
-        notes="; ".join(filter(None, [notes, _note_of(measured)])),
-        credit=credit.blocks,
-        deep=credit.deep,
-        warnings=tuple(warnings),
-        about=about,
-        hits=hits,
+    samples, pairs = tested
+    baselines = Baselines(
+        own=own, own_name=frozen_baseline_name, bp=bp, test_samples=samples, paired=pairs
     )
+    facts = {
+        "method": method_name,
+        "headline_acc": headline_acc,
+        "baselines": baselines,
+        "thresholds": limits,
+        "notes": "; ".join(filter(None, [notes, _note_of(measured)])),
+        "credit": credit.blocks,
+        "deep": credit.deep,
+        "warnings": tuple(warnings),
+        "about": about,
+        "hits": hits,
+    }
+    return DiagnosticReport(**(dict(evidence) | facts))
 
 
 def _note_of(loss_fn: LossFunction) -> str:
@@ -183,17 +187,18 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
 
 
 def _with_frequencies(
-    evidence: Diagnostics,
+    evidence: Evidence,
     network: Network,
     batches: list[Batch],
     loss_fn: LossFunction,
     limits: DiagnosticThresholds,
-) -> Diagnostics:
-    """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias
+) -> Evidence:
+    """Add the predictions beside the labels where C fires under cross-entropy, since their bias
     may explain it.
     """
     fires = stability_fires(evidence, limits.stability_drift_ceiling)
     if loss_fn is not F.cross_entropy or not fires:
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
-    return replace(evidence, frequencies=frequencies(network, large, evidence.stability_layer))
+    found = frequencies(network, large, evidence.stability.layer)
+    return evidence.replace(frequencies=found)

@@ -1,5 +1,4 @@
-"""Measurements of a network: norms, gradients and their float32 accuracy. Verdicts are in
-`fa_audit.protocol.verdicts`.
+"""Measurements of a network: norms, gradients and their float32 accuracy.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
@@ -8,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +25,9 @@ from fa_audit.audit.resampling import (
     percentile_interval,
 )
 from fa_audit.core.errors import AuditError, first_line, listed
+from fa_audit.core.measured import Interval, Measured
 from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
-from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
+from fa_audit.core.vectors import growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
     LossFunction,
@@ -37,133 +37,14 @@ from fa_audit.networks.trace import (
     scalar_loss,
     untouched,
 )
-from fa_audit.protocol.checks import UNRESOLVED, UNTRUE, UNVERIFIED
-from fa_audit.protocol.intervals import FEWEST, Interval
+from fa_audit.protocol.evidence import REASONS, Evidence, Missing, Stability, State
+from fa_audit.protocol.intervals import FEWEST
 
 Batch = tuple[Tensor, Tensor]
 # The label that torch's losses ignore.
 IGNORED = -100
-ABSENT = Measured(None, 0, 0, "not measured")
 # Median ||g_l|| where the backward pass does not give it.
 Estimates = dict[int, float]
-# The entries of a layer that may be absent, with a reason.
-MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Evidence at one state ``h_l``.
-
-    Attributes:
-        layer: ``l``, 0 for the embedding's output, L for the last state.
-        hidden_norm: median ``||h_l||``.
-        grad_norm: median ``||g_l||``, gradient of the batch-mean loss: of a feature map, the sum
-            over positions.
-        grad_norm_per_sample: the same for the per-sample loss, ``B`` times as large.
-        growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for
-            the last.
-        scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
-        float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
-        float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
-        positions: of how many positions the state's vector is the mean; 1 for a plain vector.
-        displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
-        cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
-        more_samples: the same on more samples, such as ``grad_norm_1024``
-            (`fa_audit.audit.more_samples`).
-    """
-
-    layer: int
-    hidden_norm: float
-    grad_norm: float
-    grad_norm_per_sample: float
-    growth: float | None
-    scale_free: float
-    float32_error: Measured
-    float32_cosine: Measured
-    positions: int = 1
-    displacement: Measured = ABSENT
-    cosine_to_embedding: Measured = ABSENT
-    more_samples: dict[str, float | None] = field(default_factory=dict)
-
-    @property
-    def grad_norm_position_mean(self) -> float:
-        """Return `grad_norm` with the mean over positions in place of the sum: the convention of
-        the paper's code.
-        """
-        return self.grad_norm / self.positions
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types, measured quantities with their counts and reasons."""
-        measured = {name: getattr(self, name).to_dict() for name in MEASURED}
-        return asdict(self) | measured | {"grad_norm_position_mean": self.grad_norm_position_mean}
-
-
-@dataclass(frozen=True)
-class Frequencies:
-    """Mean predictions beside class frequencies.
-
-    Attributes:
-        gaps: ``mean(p) - mean(y)`` over all batches, by class.
-        refitted: (c) on the second half of the batches, once the head's bias is refitted on the
-            first half.
-    """
-
-    gaps: tuple[float, ...]
-    refitted: Measured
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
-        return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """All evidence about one network.
-
-    Attributes:
-        layers: one entry per state, ``h_0`` first.
-        stability: cross-batch cosine of mean gradients at `stability_layer`.
-        stability_layer: the state at which it was taken.
-        samples: samples that the layers' evidence comes from: those whose label the loss does not
-            ignore.
-        batches: batches used for the stability.
-        finite: False where any state, gradient or logit of any batch is NaN or infinite.
-        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest
-            growth and of median ``||g_L||``; None for fewer than 8 samples, or where a norm is not
-            finite.
-        stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
-        stability_samples: samples of a batch that was used for the stability.
-        frequencies: predictions beside labels, where (c) fires under cross-entropy; None elsewhere.
-        unchecked: what is custom in the backward pass and why it was not compared with the forward
-            pass, at some states or all; empty if nothing is custom, or if it was.
-        missing: by state, why the true gradient is not known there (`fa_audit.audit.backward`). The
-            norm is an estimate at `untrue` states, NaN where the loss is not that of single
-            samples; at others NaN, or too small to verify.
-        loss: of the samples that the layers' evidence comes from.
-        at_logits: B times the median norm of its gradient at the logits, which is small where the
-            loss is saturated.
-    """
-
-    layers: tuple[Layer, ...]
-    stability: Measured
-    stability_layer: int
-    samples: int
-    batches: int
-    finite: bool
-    growth_interval: Interval | None = None
-    gradient_interval: Interval | None = None
-    stability_interval: Interval | None = None
-    stability_samples: int | None = None
-    missing: Mapping[int, str] = field(default_factory=dict)
-    frequencies: Frequencies | None = None
-    unchecked: str = ""
-    loss: float | None = None
-    at_logits: float | None = None
-
-    @property
-    def untrue(self) -> tuple[int, ...]:
-        """Return the states whose gradient is not the derivative of the loss."""
-        return tuple(state for state, reason in self.missing.items() if reason == UNTRUE)
 
 
 def measure(
@@ -173,7 +54,7 @@ def measure(
     loss_fn: LossFunction = F.cross_entropy,
     sample: Batch | None = None,
     stability_batches: list[Batch] | None = None,
-) -> Diagnostics:
+) -> Evidence:
     """Measure `network` on evaluation batches and leave it unchanged.
 
     Args:
@@ -196,22 +77,23 @@ def measure(
         means, finite = _mean_gradients(network, over, middle, loss_fn, {id(sample): truth})
     layers = _layers(truth, twin)
     growth_interval, gradient_interval = _intervals(truth, layers, twin.estimates)
-    stability, around = Measured(None, len(means), 0, twin.missing.get(middle, "")), None
-    if middle not in twin.missing:
-        stability = mean_pairwise_cosine(means)
+    around = None
+    if middle in twin.missing:
+        measured = Measured(None, len(means), 0, REASONS[twin.missing[middle]])
+    else:
+        measured = mean_pairwise_cosine(means)
         around = jackknife_interval(pairwise_cosines(means).cpu().numpy())
+    largest = max((len(labels) for _, labels in over), default=None)
+    stability = Stability(**asdict(measured), layer=middle, samples=largest, jackknife=around)
     samples = len(truth.logits)
-    return Diagnostics(
+    return Evidence(
         layers=layers,
         stability=stability,
-        stability_layer=middle,
         samples=samples,
         batches=len(means),
         finite=finite and truth.finite,
         growth_interval=growth_interval,
         gradient_interval=gradient_interval,
-        stability_interval=around,
-        stability_samples=max((len(labels) for _, labels in over), default=None),
         missing=twin.missing,
         unchecked=twin.unchecked,
         loss=truth.loss,
@@ -273,7 +155,7 @@ def part_of(truth: Reference, samples: Tensor) -> Reference:
 
 
 def least_size(batches: list[Batch]) -> float:
-    """Return the size from which a batch counts in (c): the mean gradient of a much smaller one is
+    """Return the size from which a batch counts in C: the mean gradient of a much smaller one is
     another quantity.
     """
     return max((len(labels) for _, labels in batches), default=0) / 2
@@ -285,7 +167,7 @@ def mean_gradient(truth: Reference, layer: int) -> Tensor:
 
 
 def _intervals(
-    truth: Reference, layers: tuple[Layer, ...], estimates: Estimates
+    truth: Reference, layers: tuple[State, ...], estimates: Estimates
 ) -> tuple[Interval | None, Interval | None]:
     """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of
     the same samples.
@@ -306,21 +188,22 @@ def _intervals(
     return of_growth, of_gradient
 
 
-def _layers(truth: Reference, twin: _Double) -> tuple[Layer, ...]:
+def _layers(truth: Reference, twin: _Double) -> tuple[State, ...]:
     """Build one entry per state."""
     norms = list(map(median_norm, truth.states))
     growths, samples = [*growth(norms), None], len(truth.logits)
     layers = []
     for layer, (norm, g) in enumerate(zip(norms, truth.gradients)):
-        agreement = moved = (Measured(None, samples, 0, twin.problem),) * 2
-        if twin.truth:
+        if twin.truth is None:
+            agreement = moved = (Measured(None, samples, 0, twin.problem),) * 2
+        else:
             agreement = float32_agreement(g, twin.truth.gradients[layer])
             moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
         if layer in twin.missing:
-            agreement = (Measured(None, samples, 0, twin.missing[layer]),) * 2
+            agreement = (Measured(None, samples, 0, REASONS[twin.missing[layer]]),) * 2
         gradient = twin.estimates.get(layer, median_norm(g))
         layers.append(
-            Layer(
+            State(
                 layer=layer,
                 hidden_norm=norm,
                 grad_norm=gradient,
@@ -374,12 +257,12 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
 
 class _Double(NamedTuple):
     """The float64 recomputation of the samples that count, or why there is none; the others as in
-    `Diagnostics`.
+    `Evidence`.
     """
 
     truth: Reference | None
     problem: str
-    missing: dict[int, str]
+    missing: dict[int, Missing]
     estimates: Estimates
     unchecked: str = ""
 
@@ -413,13 +296,19 @@ def _measure_double(
         problem = first_line(error)
         if truth is None:
             problem = f"float64 recomputation failed: {problem}"
-        missing = dict.fromkeys(range(states) if custom else (), UNVERIFIED)
+        missing: dict[int, Missing] = {}
+        if custom:
+            missing = dict.fromkeys(range(states), "unverified")
         unchecked = f"{custom}, and {problem}" if custom else ""
         return _Double(truth, problem, missing, dict.fromkeys(missing, math.nan), unchecked)
     unresolved = sorted(rough + small)
-    missing = dict.fromkeys(untrue, UNTRUE) | dict.fromkeys(unresolved, UNRESOLVED)
+    missing = {}
+    for state in untrue:
+        missing[state] = "untrue"
+    for state in unresolved:
+        missing[state] = "unresolved"
     places = ", ".join(map(str, unresolved))
-    unchecked = f"{custom}, and {UNRESOLVED} at state {places}" if unresolved else ""
+    unchecked = f"{custom}, and {REASONS['unresolved']} at state {places}" if unresolved else ""
     return _Double(truth, "", missing, norms | dict.fromkeys(rough, math.nan), unchecked)
 
 

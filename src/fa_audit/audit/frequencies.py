@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.audit.diagnostics import Batch, Frequencies, mean_gradient
+from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import forward, reference, untouched
+from fa_audit.protocol.evidence import Frequencies
 
 
 def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
@@ -29,7 +30,8 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
 
     with untouched(network):
         means = [mean_gradient(reference(network, *batch, loss), layer) for batch in batches[half:]]
-    return Frequencies(tuple((p - y).mean(dim=0).tolist()), mean_pairwise_cosine(means))
+    gaps = tuple((p - y).mean(dim=0).tolist())
+    return Frequencies(gaps=gaps, refitted=mean_pairwise_cosine(means))
 
 
 def refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:

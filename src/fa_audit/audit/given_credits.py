@@ -20,7 +20,6 @@ from fa_audit.audit.credit_metrics import (
     DRAWS,
     Block,
     CreditReport,
-    Draws,
     against_the_loss,
     alignment,
     deep_means,
@@ -30,9 +29,10 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.audit.guards import is_count
 from fa_audit.core.errors import AuditError, first_line, shortened
+from fa_audit.core.measured import Measured
 from fa_audit.core.metrics import median_of
 from fa_audit.core.randomness import stream_seed
-from fa_audit.core.vectors import WITHOUT_ANGLE, Measured, sample_norms, unit
+from fa_audit.core.vectors import WITHOUT_ANGLE, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
@@ -259,5 +259,5 @@ def _against_the_loss(
         reason = str(error)
     except Exception as error:  # external code may raise anything; the audit goes on without this
         reason = f"float64 recomputation failed: {first_line(error)}"
-    none = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason))
+    none = dict.fromkeys(AGAINST_THE_LOSS, Measured(None, len(targets), 0, reason))
     return [dict(none) for _ in credits]

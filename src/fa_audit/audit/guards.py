@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fa_audit.audit.diagnostics import IGNORED, Batch, Diagnostics
+from fa_audit.audit.diagnostics import IGNORED, Batch
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.description import WHOLE, check_repeats
 from fa_audit.networks.network import Network
@@ -35,8 +35,9 @@ from fa_audit.networks.trace import (
     scalar_loss,
     untouched,
 )
-from fa_audit.protocol.checks import DOUBTED, NOT_COMPARED
-from fa_audit.protocol.verdicts import LEAST_LIKELY, chance
+from fa_audit.protocol.audit import AuditWarning, Code
+from fa_audit.protocol.checks import LEAST_LIKELY, chance
+from fa_audit.protocol.evidence import Evidence
 
 SUM_TO_ONE = 1e-3
 SUMMED = 1e-3  # relative change of the loss of a batch that is given twice; a sum doubles
@@ -154,7 +155,7 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
         yield
 
 
-def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
+def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[AuditWarning]]:
     """Run a network twice on some inputs; return its number of classes, and warnings about what it
     computes.
 
@@ -168,15 +169,22 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     with untouched(network):
         states, _, outputs = network.chain(x.clone())
     outputs = outputs.detach()
-    found = [_narrow(network, [*states, outputs]), _unproven(network)]
+    found: dict[Code, str] = {
+        "narrow type": _narrow(network, [*states, outputs]),
+        "partial states": _partial(network),
+        "unproven states": _unproven(network),
+    }
     if reads_data(states[0], x):
-        found.append(DATA_AS_STATE)
+        found["data as state"] = DATA_AS_STATE
     if logits and outputs.dim() == 2:
-        found.append(_probabilities(outputs))
-    return outputs.shape[-1], list(filter(None, found))
+        found["probabilities"] = _probabilities(outputs)
+    warnings = [AuditWarning(code=code, text=text) for code, text in found.items() if text]
+    return outputs.shape[-1], warnings
 
 
-def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> list[str]:
+def check_loss(
+    network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
+) -> list[AuditWarning]:
     """Check that a loss is finite and does not grow with the batch, as D2's floor does not; warn
     where a part of it does.
 
@@ -207,10 +215,11 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
             " gradients with a floor for mean losses."
         )
     if abs(growth - 1) > rounding:
-        return [
+        text = (
             f"The loss depends on the size of the batch: {growth:.3g} times as large for all samples"
             " twice. D2's floor is that of a mean over samples."
-        ]
+        )
+        return [AuditWarning(code="batch size in loss", text=text)]
     return []
 
 
@@ -225,7 +234,7 @@ def contradictions(
     accuracy: float | None,
     frozen: float | None,
     ignored: int,
-) -> tuple[tuple[int, int] | None, list[str]]:
+) -> tuple[tuple[int, int] | None, list[AuditWarning]]:
     """Count the hits of the batches, and warn of accuracies that they contradict: by chance, or by
     a linear readout.
 
@@ -246,11 +255,12 @@ def contradictions(
     hits = int(right.sum()), len(right)
     warnings = []
     if chance(hits, accuracy) < LEAST_LIKELY:
-        warnings.append(
+        text = (
             f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are"
             f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
             " preprocessing, or a wrong accuracy."
         )
+        warnings.append(AuditWarning(code="unlikely accuracy", text=text))
     if frozen is not None:
         warnings += _failed_to_train(passes, frozen, ignored)
     return hits, warnings
@@ -270,7 +280,7 @@ def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
     return (logits.argmax(dim=-1) == labels)[labels != ignored]
 
 
-def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list[str]:
+def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list[AuditWarning]:
     """Compare a frozen baseline's accuracy with a linear readout of ``h_0``, fitted on half of the
     batches.
     """
@@ -286,11 +296,13 @@ def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list
     readout = linear_readout(embedded[fit], labels[fit], embedded[rest], labels[rest])
     if frozen >= readout - FAILED - 1 / math.sqrt(int(rest.sum())):
         return []
-    return [
-        f"{DOUBTED} {frozen:.3g}; a linear readout of this network's h_0, fitted on {int(fit.sum())}"
-        f" of the samples, has {readout:.3g} on the others. The baseline may have failed to train,"
-        " and then depth utility says little: train it again, on several seeds."
-    ]
+    text = (
+        f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0,"
+        f" fitted on {int(fit.sum())} of the samples, has {readout:.3g} on the others. The baseline"
+        " may have failed to train, and then depth utility says little: train it again, on several"
+        " seeds."
+    )
+    return [AuditWarning(code="weak baseline", text=text)]
 
 
 def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> float:
@@ -315,8 +327,8 @@ def are_classes(labels: Tensor) -> bool:
     )
 
 
-def alike(batches: list[Batch], ignored: int) -> Iterator[str]:
-    """Warn of samples that are in several batches, and of batches of one class: (c) is then large
+def alike(batches: list[Batch], ignored: int) -> Iterator[AuditWarning]:
+    """Warn of samples that are in several batches, and of batches of one class: C is then large
     by itself.
 
     Labels that are `ignored` are of no class.
@@ -330,43 +342,54 @@ def alike(batches: list[Batch], ignored: int) -> Iterator[str]:
             single += len(kept.unique()) == 1 < len(kept)
     repeated = len(rows) - len(set(rows))
     if len(batches) > 1 and repeated > OVERLAP * len(rows):
-        yield (
-            f"{repeated} of the {len(rows)} samples are there more than once: (c) compares batches"
+        text = (
+            f"{repeated} of the {len(rows)} samples are there more than once: C compares batches"
             " that share samples, and is large by itself. Give disjoint batches."
         )
+        yield AuditWarning(code="repeated samples", text=text)
     if single:
-        yield (
-            f"{single} of {len(batches)} batches have samples of one class only: (c) is then about"
+        text = (
+            f"{single} of {len(batches)} batches have samples of one class only: C is then about"
             " the class, and the norms are not those of the data. Give batches of all classes,"
             " shuffled once."
         )
+        yield AuditWarning(code="single class", text=text)
 
 
-def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
+def gradient_warnings(evidence: Evidence) -> Iterator[AuditWarning]:
     """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
     not resolve.
     """
     large = [layer for layer in evidence.layers if layer.grad_norm_per_sample > LARGE]
     if large:
         most = max(layer.grad_norm_per_sample for layer in large)
-        yield (
+        text = (
             f"The gradient explodes at state {', '.join(str(layer.layer) for layer in large)}: for"
             f" one sample's loss it is up to {most:.3g} (more than {LARGE:g}). No check looks at"
             " that: D2 asks whether it vanished."
         )
+        yield AuditWarning(code="exploding gradient", text=text)
     if evidence.unchecked and evidence.finite:
-        yield (
-            f"{NOT_COMPARED}: the model has {evidence.unchecked}. Nothing is compared with its"
-            " gradients there."
+        text = (
+            "The backward pass was not compared with the forward pass: the model has"
+            f" {evidence.unchecked}. Nothing is compared with its gradients there."
         )
-    errors = [layer for layer in evidence.layers if layer.float32_error.value is not None]
-    worst = max(errors, key=lambda layer: layer.float32_error.value or 0, default=None)
-    if worst and (worst.float32_error.value or 0) > FLOAT32_ERROR:
-        yield (
-            f"The gradient at state {worst.layer} is {worst.float32_error.value:.2g} of its length"
+        some = "unresolved" in evidence.missing.values()
+        yield AuditWarning(
+            code="gradient unresolved" if some else "gradient not compared", text=text
+        )
+    error, worst = 0.0, 0
+    for layer in evidence.layers:
+        found = layer.float32_error
+        if found is not None and (found.value or 0) > error:
+            error, worst = found.value or 0.0, layer.layer
+    if error > FLOAT32_ERROR:
+        text = (
+            f"The gradient at state {worst} is {error:.2g} of its length"
             f" away from the one computed in float64 (more than {FLOAT32_ERROR:g}): what is"
             " concluded from gradients there is about rounding."
         )
+        yield AuditWarning(code="rounded gradient", text=text)
 
 
 def recorded(
@@ -400,16 +423,19 @@ def _bypassed(network: Network) -> dict[int, float]:
     return {layer: share for layer, share in past if share is not None and share > WHOLE}
 
 
-def _unproven(network: Network) -> str:
-    """Warn of states that were not proven to be whole, and of those that are not."""
+def _partial(network: Network) -> str:
+    """Warn of states that are not whole."""
     shares = []
     for layer, share in _bypassed(network).items():
         shares.append(f"{100 * min(share, 1):.3g} % at state {layer}")
-    if shares:
-        return (
-            f"Partial states: of what the outputs know of the inputs, {', '.join(shares)} goes past"
-            " them."
-        )
+    if not shares:
+        return ""
+    listing = ", ".join(shares)
+    return f"Partial states: of what the outputs know of the inputs, {listing} goes past them."
+
+
+def _unproven(network: Network) -> str:
+    """Warn of states that were not proven to be whole."""
     past = enumerate(getattr(network, "past", ()))
     unknown = [str(layer) for layer, share in past if share is None]
     if not unknown:
@@ -438,5 +464,5 @@ def _narrow(network: Network, computed: list[Tensor]) -> str:
         return ""
     return (
         f"The model computes in {' and '.join(narrow)}: gradients below its smallest number vanish,"
-        " so that (b) and (c) may be about its type. Audit model.float()."
+        " so that D2 and C may be about its type. Audit model.float()."
     )

@@ -39,6 +39,7 @@ from fa_audit.networks.trace import (
     shown,
     untouched,
 )
+from fa_audit.protocol.audit import AuditWarning
 
 # The paper's evaluation set: the floor of the gradient depends on the size.
 BATCHES, BATCH_SIZE = 10, 128
@@ -117,7 +118,7 @@ def prepared(
     description: Description | None,
     loss_fn: LossFunction = F.cross_entropy,
     limit: int | None = BATCHES,
-) -> Iterator[tuple[Network, list[list[Batch]], list[str]]]:
+) -> Iterator[tuple[Network, list[list[Batch]], list[AuditWarning]]]:
     """Wrap the model as a `Network`, and move batches to its device; afterwards the model is as it
     was found.
 
@@ -189,7 +190,9 @@ def _check_labels(name: str, batches: list[Batch], classes: int) -> None:
         )
 
 
-def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction) -> Iterator[str]:
+def _gaps(
+    name: str, part: list[Batch], network: Network, loss_fn: LossFunction
+) -> Iterator[AuditWarning]:
     """Warn of NaN in a batch that makes its loss NaN: then it is not the network that is not
     finite.
     """
@@ -200,11 +203,12 @@ def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction)
             loss = scalar_loss(loss_fn, outputs_of(network, x)[0], labels)
         if loss.isnan().any():
             where = "inputs" if x.isnan().any() else "labels"
-            yield (
+            text = (
                 f"{name}: batch {index} has NaN in its {where}, and so in its loss: that says"
                 " nothing about the network. Leave those samples out, or replace what is missing as"
                 " in training."
             )
+            yield AuditWarning(code="gaps in data", text=text)
 
 
 def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -71,7 +70,7 @@ def audit_model(
         # The whole test set comes last: a wrong description fails before.
         if accuracy is None:
             accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
-        return replace(report, headline_acc=accuracy)
+        return report.replace(headline_acc=accuracy)
     except AuditError as error:
         hint = ""
         # AdaptiveAvgPool2d((7, 7)) has no deterministic kernel on a GPU, for example.

@@ -28,7 +28,7 @@ from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
 # The other checks need accuracies.
-FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}
+FOLLOWED = {CHECKS[name].label: name for name in ("scale", "reference", "stability")}
 OF_STATES = ("hidden_norm", "grad_norm", "growth")
 OF_ROWS = (
     "epoch",
@@ -58,7 +58,7 @@ class Monitor:
         history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``,
             ``hidden_norm``, ``grad_norm``, ``growth`` (None for the last state); the same in every
             row of an epoch: ``loss``, ``stability``, ``finite``, and whether ``D1``, ``D2`` and
-            ``c`` fire (None: not evaluated).
+            ``C`` fire (None: not evaluated).
         report: the last one of `diagnose`.
         epoch: the last one that was audited.
         stopped: whether the training should have ended there.
@@ -81,8 +81,8 @@ class Monitor:
         Args:
             model, description, loss_fn, thresholds: as for `diagnose`.
             eval_batches: the first 10 are copied: norms, gradients and loss come from the first,
-                (c) from 8 or more.
-            stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: training should end after the first epoch at
+                C from 8 or more.
+            stop_on: of ``"D1"``, ``"D2"`` and ``"C"``: training should end after the first epoch at
                 which all of these fire, or at which a state, gradient or logit is not finite;
                 without any it never should.
             epoch: epochs that the model was trained for before.
@@ -90,7 +90,7 @@ class Monitor:
                 number.
 
         Raises:
-            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are
+            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or C and there are
                 fewer than 8 batches; `epoch` is not an integer >= 0, or `log` not a function.
         """
         several = isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
@@ -120,10 +120,10 @@ class Monitor:
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped, self._warned, self._log = int(epoch), False, set[str](), log
         self._look()
-        found = self.report.evidence.batches
-        if "c" in self.stop_on and found < FEWEST:
+        found = self.report.batches
+        if "C" in self.stop_on and found < FEWEST:
             expected = f"expected {FEWEST} or more of similar size"
-            raise AuditError(f"stop_on: found 'c' with {found} batches; {expected}.")
+            raise AuditError(f"stop_on: found 'C' with {found} batches; {expected}.")
         for warning in self.report.warnings:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 
@@ -165,7 +165,7 @@ class Monitor:
             expected = "expected what Monitor.state_dict() returns"
             raise AuditError(f"state: found {shortened(state)}; {expected}.")
         found = {row["layer"] for row in state["history"]}
-        own = {layer.layer for layer in self.report.evidence.layers}
+        own = {layer.layer for layer in self.report.layers}
         if found != own:
             expected = f"expected {len(own)}, as this model has"
             raise AuditError(f"state: found a history of {len(found)} states; {expected}.")
@@ -190,7 +190,7 @@ class Monitor:
     def _look(self) -> dict[str, Any]:
         """Audit the model, append its rows, and return the last one."""
         self.report: DiagnosticReport = self._diagnose()
-        evidence = self.report.evidence
+        evidence = self.report
         of_epoch = {
             "loss": evidence.loss,
             "stability": evidence.stability.value,
@@ -204,14 +204,15 @@ class Monitor:
 
     def _findings(self) -> Iterator[tuple[str, str]]:
         """Yield the warnings of this epoch, each with the name of its subject."""
-        if not self.report.evidence.finite:
+        if not self.report.finite:
             yield "finite", f"{NOT_FINITE} {RETRAIN}"
         for name in FOLLOWED.values():
             kind, found = CHECKS[name], self.report.checks[name]
             if found.fires:
                 where = f"{found.value:.3g}, {kind.side} its limit of {found.threshold:.3g}"
                 sentence = f"{kind.label} fires: {kind.quantity} is {where}."
-                yield name, f"{sentence} {kind.remedy(found.note)}"
+                advice = kind.advice.get(found.cause, kind.advice.get("", ""))
+                yield name, f"{sentence} {advice}"
         if self.stopped:
             yield "end", f"training ends here (stop_on={self.stop_on})."
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import zip_longest
+from typing import TypeVar
 
-from fa_audit.audit.diagnostics import Diagnostics, distance_from
+from fa_audit.audit.diagnostics import distance_from
 from fa_audit.core.metrics import median_ratio
 from fa_audit.core.vectors import median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, reference, untouched
+from fa_audit.protocol.evidence import Evidence
+
+E = TypeVar("E", bound=Evidence)
 
 
-def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset) -> Diagnostics:
+def with_more_samples(evidence: E, network: Network, dataset: Dataset) -> E:
     """Add what is measured of every state on the first 256 and 1,024 test images, where there are
     as many.
 
@@ -32,8 +35,8 @@ def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset)
             if index in evidence.missing:
                 named[f"grad_norm_{count}"] = None
             more = layers[index].more_samples | named
-            layers[index] = replace(layers[index], more_samples=more)
-    return replace(evidence, layers=tuple(layers))
+            layers[index] = layers[index].replace(more_samples=more)
+    return evidence.replace(layers=tuple(layers))
 
 
 def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:

@@ -128,27 +128,27 @@ class ThreeCheckReport(dict[str, Any]):
         checks, limits = report.checks, report.thresholds.limits
         diagnostics = {
             "D1_scale_growth": {
-                "max_growth": checks.scale.value,
+                "max_growth": checks["scale"].value,
                 "per_block_growth": [
-                    layer.growth for layer in report.evidence.layers if layer.growth is not None
+                    layer.growth for layer in report.layers if layer.growth is not None
                 ],
                 "hidden_norms": report.residual_norms,
                 "threshold": limits["growth"],
-                "fires": checks.scale.fires,
+                "fires": checks["scale"].fires,
             },
             "D2_ref_validity": {
                 "g_L": report.bp_grad_norms[-1],
                 "bp_grad_norms": report.bp_grad_norms,
-                "floor": checks.reference.threshold,
-                "floor_note": checks.reference.threshold_note,
-                "fires": checks.reference.fires,
+                "floor": checks["reference"].threshold,
+                "floor_note": checks["reference"].threshold_note,
+                "fires": checks["reference"].fires,
             },
             "D3_depth_utility": {
                 "test_acc": report.headline_acc,
                 "frozen_baseline_acc": report.frozen_baseline_acc,
-                "margin": checks.depth.value,
+                "margin": checks["depth"].value,
                 "margin_threshold": limits["depth_margin"],
-                "fires": checks.depth.fires,
+                "fires": checks["depth"].fires,
             },
         }
         super().__init__(
@@ -287,5 +287,5 @@ class FAProtocol:
                 f" {entry[limit]:g}): {outcome}"
             )
         audit = report.report if isinstance(report, ThreeCheckReport) else None
-        notes = [*audit.warnings, audit.notes] if audit else []
+        notes = [*map(str, audit.warnings), audit.notes] if audit else []
         return "\n".join([*lines, *filter(None, notes)])

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from fa_audit.protocol.intervals import FEWEST, LOWER, UPPER, Interval, student_t
+from fa_audit.core.measured import Interval
+from fa_audit.protocol.intervals import FEWEST, LOWER, UPPER, student_t
 
 RESAMPLES = 2000
 

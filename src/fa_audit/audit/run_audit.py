@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +64,14 @@ def audit(
         test_samples=len(dataset.test_labels),
         stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
-    measured = measure_credits(learner, *batches[0]).without(report.evidence.missing)
+    measured = measure_credits(learner, *batches[0]).without(report.missing)
     checks, flags = report.checks, {}
     # The limit of the reference check is that of this batch size.
     if trajectory:
-        flags = first_flags(trajectory, checks.scale.threshold, checks.reference.threshold)
+        flags = first_flags(trajectory, checks["scale"].threshold, checks["reference"].threshold)
     end = stopped_after or learner.spec.last_epoch
-    return replace(
-        report,
-        evidence=with_more_samples(report.evidence, learner.network, dataset),
+    report = with_more_samples(report, learner.network, dataset)
+    return report.replace(
         credit=measured.blocks,
         deep=measured.deep,
         feature_drift=measured.drift,

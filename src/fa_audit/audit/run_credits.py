@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from fa_audit.audit.credit_metrics import (
     DRAWS,
     EPS,
+    FLOAT32,
     IN_DOUBLE,
     RESHAPED,
     Block,
     CreditReport,
-    Draws,
     Fresh,
     against_the_loss,
     alignment,
@@ -31,11 +31,10 @@ from fa_audit.audit.credit_metrics import (
     perturbation_correlation,
     unit_directions,
 )
-from fa_audit.audit.record import FLOAT32
+from fa_audit.core.measured import Measured, at_both_sides
 from fa_audit.core.metrics import median_ratio
 from fa_audit.core.randomness import generator
-from fa_audit.core.vectors import Measured, mean_of
-from fa_audit.experiments.paths import at_both_sides
+from fa_audit.core.vectors import mean_of
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import reference, trace, untouched
 from fa_audit.training.learner import Learner, build
@@ -117,7 +116,7 @@ def _in_double(
         credits = block_credits(twin, x, labels)
     except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
-        none, blocks = Draws(None, len(labels), 0, reason), network.depth
+        none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)

@@ -54,12 +54,12 @@ def _board(options: argparse.Namespace) -> int:
     from fa_audit.documents.formats import to_text
     from fa_audit.results.artefacts import board_of, write_shown
     from fa_audit.results.measured import measured_folder, read_measured
-    from fa_audit.results.own_audits import beside, read_own
+    from fa_audit.results.own_audits import append_audits, read_own
     from fa_audit.results.tables.board import board
 
     folder = measured_folder(options.folder)
     measured = read_measured(folder).only(options.only)
-    tidy, _ = beside(measured, read_own(options.audits))
+    tidy, _ = append_audits(measured, read_own(options.audits))
     if options.output:
         inputs = [*sorted(folder.glob("*/runs.csv*")), *options.audits]
         made = write_shown(board_of(tidy), inputs, options.output, {"wide": options.wide})
@@ -99,11 +99,11 @@ def _draw(options: argparse.Namespace) -> int:
 
 def _draw_audits(options: argparse.Namespace) -> int:
     from fa_audit.results.artefacts import shown_of_audits, write_shown
-    from fa_audit.results.own_audits import alone, read_own
+    from fa_audit.results.own_audits import read_own, user_audits
 
     if options.folder or options.configfile:
         raise AuditError("draw: found AUDIT and --from or --configfile; expected one of them.")
-    tidy = alone(read_own(options.audits))[0].only(options.only)
+    tidy = user_audits(read_own(options.audits))[0].only(options.only)
     absent = {
         "deep_cosine": "no audit has credits: the cosine by layer is not drawn",
         "own_frozen_acc": "no audit has a frozen baseline: accuracy against it is not drawn",

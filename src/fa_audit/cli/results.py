@@ -59,11 +59,11 @@ def _text(options: argparse.Namespace) -> int:
     from fa_audit.documents.latex import document_to_latex
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import report
-    from fa_audit.results.seed_group import read_seed_group
+    from fa_audit.results.seed_group import read_seeds
 
     if options.method:
         load("method", METHODS, options.method)
-    found = report(read_seed_group(options.audits))
+    found = report(read_seeds(options.audits))
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
     if options.output:
         check_output(options.output, options.audits)

@@ -215,8 +215,6 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from fa_audit.audit.record import full_record
-
     own = ":" in options.checkpoint and not Path(options.checkpoint).exists()
     unused = OF_CHECKPOINTS if own else OF_MODELS
     if given := [name.replace("_", "-") for name in unused if getattr(options, name) is not None]:
@@ -229,7 +227,7 @@ def _audit(options: argparse.Namespace) -> int:
     forms = {
         "text": str,
         "markdown": type(report).to_markdown,
-        "json": lambda report: json.dumps(full_record(report, {}, known), indent=2),
+        "json": lambda report: json.dumps(report.replace(**known).to_dict(), indent=2),
     }
     print(forms[options.format](report))
     return 0

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.core.vectors import Measured, sample_norms, unit
+from fa_audit.core.measured import Measured
+from fa_audit.core.vectors import sample_norms, unit
 
 
 def median_ratio(rows: Tensor, others: Tensor) -> Measured:

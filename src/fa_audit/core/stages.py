@@ -25,6 +25,7 @@ ROOT = PACKAGE.parents[1]
 SCRIPTS = ROOT / "workflow_scripts"
 
 NETWORK = (
+    "core/measured.py",
     "core/numerics.py",
     "core/randomness.py",
     "core/vectors.py",
@@ -42,12 +43,12 @@ TRAINING = (
     "training/trajectory.py",
 )
 CHECKS = (
-    "audit/record.py",
-    "protocol/verdicts.py",
+    "core/measured.py",
+    "protocol/audit.py",
+    "protocol/evidence.py",
+    "protocol/judge.py",
     "protocol/checks.py",
     "protocol/intervals.py",
-    "protocol/over_seeds.py",
-    "protocol/rules.py",
     "protocol/limits.py",
     "experiments/paths.py",
     "experiments/spec.py",
@@ -65,11 +66,10 @@ AUDIT = (
     "audit/guards.py",
     "audit/inputs.py",
     "audit/more_samples.py",
-    "audit/result.py",
     "core/metrics.py",
     "audit/resampling.py",
 )
-TEXTS = ("protocol/check_texts.py", "protocol/sentences.py", "documents/")
+TEXTS = ("protocol/sentences.py", "documents/")
 
 # By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
 # where a slash ends it.
@@ -234,7 +234,7 @@ def _content(path: Path, texts: bool) -> str:
     """
     if path.suffix != ".py":
         return sha256_of(path)
-    always = path == PACKAGE / "protocol/checks.py" or not path.is_relative_to(PACKAGE)
+    always = not path.is_relative_to(PACKAGE)
     return digest_of(_form(_tree(path), texts or always))
 
 

@@ -6,38 +6,16 @@ A quantity that cannot be measured is marked, never 0, 1 or NaN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from fa_audit.core.measured import Measured
+
 RMS_FLOOR = 1e-6  # of credits, as published
 SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
 WITHOUT_ANGLE = "no sample where both vectors are finite and non-zero"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One number with its evidence.
-
-    Attributes:
-        value: the number, or None where it cannot be measured.
-        n: samples that were offered.
-        n_valid: samples that could be used.
-        reason: why `value` is None; empty otherwise.
-    """
-
-    value: float | None
-    n: int
-    n_valid: int
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; the reason appears only where there is no value."""
-        entry: dict[str, Any] = {"value": self.value, "n": self.n, "n_valid": self.n_valid}
-        return entry | ({"reason": self.reason} if self.reason else {})
 
 
 def sample_norms(rows: Tensor) -> Tensor:

@@ -22,15 +22,7 @@ IDENTITY = {
     "distance": "displacement",
     "cosine": "cosine_to_embedding",
 }  # in tidy tables, of the last state and h_0
-AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input, as published numbers do
 TIDY = (*MEASURED, "work")  # and what each training took, which differs from time to time
-
-
-def at_both_sides(*names: str) -> tuple[str, ...]:
-    """Return the names of credit metrics at the blocks' outputs and, with `AT_INPUT`, at their
-    inputs.
-    """
-    return (*names, *(f"{name}{AT_INPUT}" for name in names))
 
 
 class RunKey(NamedTuple):

@@ -15,15 +15,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.core.provided import provided
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.config import RunName, Text
 from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
+from fa_audit.experiments.paths import IDENTITY, RunKey
 from fa_audit.experiments.read_grid import NO_LINES, read_grid
 from fa_audit.experiments.spec import SAMPLES
-from fa_audit.protocol.checks import lettered
+from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 FILE = "reference/published.yaml"
@@ -71,7 +72,7 @@ QUANTITIES: dict[str, Quantity] = {
     **{name: Quantity(name + AT_INPUT) for name in _AT_INPUTS},
     **{name: Quantity(name, answers=(NEVER,))
        for name in ("first_scale_flag", "first_reference_flag", "stopped_after")},
-    **{f"{check}_flag": Quantity(f"{check}_fires", **_FLAG) for check in lettered().values()},
+    **{f"{check}_flag": Quantity(f"{check}_fires", **_FLAG) for check in four_checks().values()},
     "walked_back_by_cosine": Quantity("by_cosine", **_FLAG),
     "three_check_verdict": Quantity("three_check", (), ("PASS", "FAIL", "INCOMPLETE"), number=False),
     "four_check_verdict": Quantity("four_check", (), ("trustworthy", "needs walk-back", "incomplete"), number=False),

@@ -1,42 +1,80 @@
-"""The checks of the protocols: the one table that verdicts, sentences, reports, figures and tables
-read. No torch.
+"""The checks of the protocol, and how each follows from the evidence. Imports no torch.
 
-`fa_audit.protocol.verdicts.EVALUATE` has the function that evaluates each. With an entry here and a
-function there a new check is in every report, table and figure.
+An entry in `CHECKS` with its function `evaluate`, and a limit in `fa_audit.protocol.limits`, put a
+new check into every verdict, sentence, report, table and figure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from fa_audit.protocol.check_texts import OF_CHECKS, OF_CREDITS
+from fa_audit.core.measured import Interval
+from fa_audit.protocol.evidence import Evidence, value_of
+from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
+from fa_audit.protocol.limits import FLOOR_SAMPLES, depth_margin, floor_for
 
-UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
-NOT_COMPARED = "The backward pass was not compared with the forward pass"  # begins a warning
-UNRESOLVED = "float64 does not resolve the gradient of a custom backward pass"  # likewise, and at some states only
-UNVERIFIED = "the model's backward pass is custom and could not be compared with its forward pass"  # likewise
-CONTRADICTED = "the batches contradict the accuracy that was given"  # why no margin is evaluated
-DOUBTED = "The frozen baseline's accuracy is"  # begins a warning that puts every margin in doubt
+LEAST_LIKELY = 1e-6  # chance of the hits of the batches below which an accuracy is contradicted
+# What decided an outcome, where the check alone does not say it.
+Cause = Literal[
+    "",
+    "vanished state",
+    "saturated loss",
+    "collapsed reference",
+    "untrue gradient",
+    "contradicted accuracy",
+]
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """The outcome of one check on one network.
+
+    Attributes:
+        value: the number that decides; None where it could not be measured.
+        threshold: its limit, for this network's evaluation batch.
+        fires: True is a finding against the network; None means not evaluated, which never passes.
+        distance: from value to limit, positive where the check does not fire.
+        cause: what decided, or why it was not evaluated, where readers act on it.
+        note: the same, and how to read the value, for a reader.
+        interval: the 95 % interval around the value, or None.
+        interval_note: how it was formed, or why there is none.
+        threshold_note: for which batch size the limit is meant, where it depends on that.
+    """
+
+    value: float | None
+    threshold: float
+    fires: bool | None
+    distance: float | None = None
+    cause: Cause = ""
+    note: str = ""
+    interval: Interval | None = None
+    interval_note: str = ""
+    threshold_note: str = ""
+
+    @property
+    def borderline(self) -> bool:
+        """Return whether the interval contains the limit, so that other samples might have decided
+        otherwise.
+        """
+        return self.interval is not None and self.interval[0] <= self.threshold <= self.interval[1]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Criterion:
-    """A number, the side of its limit on which it fires, and the sentences that either outcome
-    supports.
+    """A number, the side of its limit on which it fires, and what either outcome supports.
 
     Attributes:
         label: as reports name it.
         side: of the limit on which it fires.
-        unit: of its value, and so of a distance from the limit: ``"factor"``, ``"cosine"``,
-            ``"nats"`` or ``"points"``.
+        unit: of its value, and so of a distance from the limit.
         quantity: what its value is, in words; of a margin, what it is taken over.
-        fine, finding: the sentence that an author may write where it does not fire, and where it
-            does.
-        causes: another sentence where it fires, by the cause that its note names; `finding` is then
-            not supported.
-        advice: what to do where it fires, by the cause that its note names; under ``""`` for every
-            cause.
+        fine, finding: the sentence that an author may write where it passes, and where it fires.
+        below_zero: the latter, where the value is negative.
+        causes: another sentence where it fires, by its cause; `finding` is then not supported.
+        advice: what to do where it fires, by its cause; under ``""`` for every cause.
         when_open: what to do where it was not evaluated.
         bound: what its limit is; `verb`, how to say that it fires.
     """
@@ -47,8 +85,9 @@ class Criterion:
     quantity: str
     fine: str
     finding: str
-    causes: dict[str, str] = field(default_factory=dict)
-    advice: dict[str, str] = field(default_factory=dict)
+    below_zero: str = ""
+    causes: Mapping[str, str] = field(default_factory=dict)
+    advice: Mapping[str, str] = field(default_factory=dict)
     when_open: str = ""
     bound: str = "limit"
     verb: str = "fires"
@@ -63,31 +102,66 @@ class Criterion:
         """Return what a printed value is multiplied by: a fraction becomes points."""
         return 100 if self.unit == "points" else 1
 
-    def remedy(self, note: str) -> str:
-        """Return what to do where it fires; its note may be the cause, and each cause may ask for
-        something else.
+    def fires(self, value: Any, limit: Any) -> Any:
+        """Return whether a value is strictly on the wrong side of its limit. NaN never fires.
+
+        Args:
+            value, limit: numbers, or arrays of shapes that numpy broadcasts.
+
+        >>> CHECKS["scale"].fires(51.0, 50.0), CHECKS["depth"].fires(0.02, 0.02)
+        (True, False)
         """
-        return self.advice.get(note, self.advice.get("", ""))
+        return value > limit if self.side == "above" else value < limit
+
+    def distance(self, value: float, limit: float) -> float:
+        """Return the distance of a value from its limit: positive where the check passes.
+
+        Factors: between both, in decades (``log10``); cosines and margins: the difference.
+
+        >>> CHECKS["scale"].distance(0.5, 50.0), CHECKS["depth"].distance(0.5, 0.25)
+        (2.0, 0.25)
+        """
+        if value == limit:
+            return 0.0
+        beyond = value - limit
+        if self.unit == "factor":
+            beyond = _decades(value) - _decades(limit)
+        return -beyond if self.side == "above" else beyond
+
+    def at(self, distance: float, limit: float) -> float:
+        """Return the value at a distance from its limit.
+
+        >>> CHECKS["scale"].at(2.0, 50.0)
+        0.5
+        """
+        beyond = -distance if self.side == "above" else distance
+        if self.unit != "factor":
+            return limit + beyond
+        return limit * 10**beyond if beyond < 300 else math.inf
+
+
+def _decades(value: float) -> float:
+    return math.log10(value) if value > 0 else -math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Criterion):
-    """A check of the protocols.
+    """A check of the protocol.
 
     Attributes:
-        letter: in the four-check verdict; empty for a check that decides no verdict.
-        paper: in the three-check verdict and among flags; empty if it is not in that protocol.
-        limit: its limit's name in a configuration, see `fa_audit.protocol.limits`.
-        column: of the tidy table of runs, with the number that decides; ``"margin"`` is formed from
+        evaluate: returns its outcome.
+        three, four: whether it decides the three-check and the four-check verdict.
+        limit: its limit's name in a configuration, see `fa_audit.protocol.limits.FIELDS`.
+        column: of the tidy table of runs, with the number that decides; margins are formed from
             accuracies.
         title: what it is about; `short` in figures.
         formula: its quantity as tables have it; `axis`, as figures have it.
         source: where the limit comes from.
-        default: its limit, where `DiagnosticThresholds` has none of that name.
     """
 
-    letter: str
-    paper: str
+    evaluate: Callable[[Evidence], Outcome]
+    three: bool
+    four: bool
     limit: str
     column: str
     title: str
@@ -95,73 +169,357 @@ class Check(Criterion):
     formula: str
     axis: str
     source: str
-    default: float = 0.0
 
-    @property
-    def flag(self) -> str:
-        """Return how flags name the check."""
-        return self.paper or self.letter or self.label
 
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+def evaluate(evidence: Evidence) -> dict[str, Outcome]:
+    """Return the outcome of every check of `CHECKS` on one network."""
+    return {name: check.evaluate(evidence) for name, check in CHECKS.items()}
+
+
+def _judged(name: str, value: float, limit: float, **how: Any) -> Outcome:
+    """Return the outcome of a check whose value was measured."""
+    kind = CHECKS[name]
+    fires = bool(kind.fires(value, limit))
+    return Outcome(value, limit, fires, distance=kind.distance(value, limit), **how)
+
+
+def _scale(evidence: Evidence) -> Outcome:
+    limit = evidence.thresholds.h_norm_explosion_ratio
+    growths = [state.growth for state in evidence.layers if state.growth is not None]
+    if not growths:
+        return Outcome(None, limit, None, note="the network has no blocks")
+    if any(map(math.isnan, growths)):
+        return Outcome(None, limit, None, note="a state norm is NaN")
+    largest = max(growths)
+    # Growth from a state of length 0 is infinite, which is not an explosion.
+    cause: Cause = "vanished state" if evidence.finite and math.isinf(largest) else ""
+    around = _over_samples(evidence, evidence.growth_interval)
+    return _judged("scale", largest, limit, cause=cause, note=cause, **around)
+
+
+def _reference(evidence: Evidence) -> Outcome:
+    thresholds, last = evidence.thresholds, evidence.layers[-1]
+    floor = floor_for(thresholds.g_norm_floor, evidence.samples)
+    meant = f"for batches of {FLOOR_SAMPLES} samples"
+    if evidence.samples != FLOOR_SAMPLES:
+        meant = f"{thresholds.g_norm_floor:g} {meant}, scaled to {evidence.samples}"
+    if not math.isfinite(last.grad_norm):
+        note = "the gradient at h_L is not finite"
+        if evidence.finite:
+            note = "a custom backward pass could not be compared with the forward pass"
+        if last.layer in evidence.untrue:
+            note = "the backward pass does not give the gradient at h_L"
+        return Outcome(None, floor, None, note=note, threshold_note=meant)
+    fires = CHECKS["reference"].fires
+    low = [str(state.layer) for state in evidence.layers[:-1] if fires(state.grad_norm, floor)]
+    cause: Cause = ""
+    note = f"below the limit at state {', '.join(low)}" if low else ""
+    if fires(last.grad_norm, floor):
+        # A head of zeros makes the first product small, too.
+        product = max(last.scale_free, evidence.at_logits or 0)
+        saturated = product < thresholds.loss_saturation
+        note = cause = "saturated loss" if saturated else "collapsed reference"
+    around = _over_samples(evidence, evidence.gradient_interval)
+    how = {"cause": cause, "note": note, "threshold_note": meant, **around}
+    return _judged("reference", last.grad_norm, floor, **how)
+
+
+def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, Any]:
+    formed = f"bootstrap over {evidence.samples} samples"
+    if interval is None:
+        formed = f"none: needs {FEWEST} samples, all of finite norm; found {evidence.samples}"
+    return {"interval": interval, "interval_note": formed}
+
+
+def stability_fires(evidence: Evidence, ceiling: float) -> bool | None:
+    """Return whether C fires; None where it is not evaluated."""
+    measured = evidence.stability
+    # Audits that were made of tables do not say how many batches they had.
+    few = measured.n_valid is not None and measured.n_valid < FEWEST
+    if measured.value is None or few:
+        return None
+    return bool(CHECKS["stability"].fires(measured.value, ceiling))
+
+
+def _stability(evidence: Evidence) -> Outcome:
+    measured, ceiling = evidence.stability, evidence.thresholds.stability_drift_ceiling
+    if measured.value is None or stability_fires(evidence, ceiling) is None:
+        few = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
+        cause: Cause = "untrue gradient" if measured.layer in evidence.untrue else ""
+        return Outcome(None, ceiling, None, cause=cause, note=measured.reason or few)
+    formed = f"jackknife over {measured.n_valid} batches" if measured.jackknife else ""
+    around = {"interval": measured.jackknife, "interval_note": formed}
+    return _judged("stability", measured.value, ceiling, note=_bias(evidence), **around)
+
+
+def _bias(evidence: Evidence) -> str:
+    """Say how far mean predictions are from class frequencies, and C without that difference."""
+    found = evidence.frequencies
+    if found is None:
+        return ""
+    largest = max(range(len(found.gaps)), key=lambda label: abs(found.gaps[label]))
+    again = found.refitted.reason
+    if found.refitted.value is not None:
+        again = f"{found.refitted.value:.3g}"
+    return (
+        f"mean(p) - mean(y) is up to {found.gaps[largest]:+.3g}, of class {largest}; with the"
+        f" head's bias refitted on half of the batches, C is {again} on the others"
+    )
+
+
+def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
+    """Bound the probability of a number of hits at least this extreme: ``exp(-n KL(hits / n ||
+    accuracy))``.
+
+    Args:
+        hits: samples that are classified correctly, and all samples; where it is unknown the bound
+            is 1.
+        accuracy: a fraction, taken to be at least 0.001 away from 0 and 1.
+
+    >>> chance((50, 100), 0.5), chance((85, 800), 0.9) < 1e-300
+    (1.0, True)
+    """
+    if hits is None or accuracy is None or not hits[1]:
+        return 1.0
+    found = hits[0] / hits[1]
+    divergence = 0.0
+    for p, q in ((found, accuracy), (1 - found, 1 - accuracy)):
+        if p:
+            divergence += p * math.log(p / max(q, 1e-3))
+    return math.exp(-hits[1] * max(divergence, 0))
+
+
+def _margin(evidence: Evidence, name: str, frozen: float | None, baseline: str) -> Outcome:
+    accuracy = evidence.headline_acc
+    limit = evidence.thresholds.limits["depth_margin"]
+    if accuracy is None:
+        return Outcome(None, limit, None, note="no headline accuracy")
+    if frozen is None:
+        return Outcome(None, limit, None, note=f"no {baseline}")
+    if chance(evidence.hits, accuracy) < LEAST_LIKELY:
+        note = "the batches contradict the accuracy that was given"
+        return Outcome(None, limit, None, cause="contradicted accuracy", note=note)
+    samples, pairs = evidence.baselines.test_samples, evidence.baselines.paired
+    interval, formed = None, "none: the number of test samples was not given (test_samples)"
+    if samples and pairs and name == "depth":
+        interval = paired_difference(*pairs, samples)
+        formed = f"paired, over {samples} test samples"
+    elif samples:
+        interval = unpaired_difference(accuracy, frozen, samples)
+        formed = f"two accuracies of {samples} test samples each, taken as independent"
+    how = {"note": f"against {baseline}", "interval": interval, "interval_note": formed}
+    return _judged(name, depth_margin(accuracy, frozen), limit, **how)
+
+
+def _depth(evidence: Evidence) -> Outcome:
+    return _margin(evidence, "depth", evidence.baselines.own, evidence.baselines.own_name)
+
+
+def _depth_strict(evidence: Evidence) -> Outcome:
+    return _margin(evidence, "depth_strict", evidence.baselines.bp, "bp+frozen")
+
+
+# --- the checks -----------------------------------------------------------------------------------
 
 CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
     "scale": Check(
-        letter="a",
-        paper="D1",
+        evaluate=_scale,
+        label="D1",
+        three=True,
+        four=True,
         limit="growth",
         side="above",
         unit="factor",
         column="max_growth",
-        **OF_CHECKS["scale"],
+        title="scale stability",
+        short="Growth",
+        quantity="largest growth in a block",
+        formula="largest median ||h_l+1|| / median ||h_l||",
+        axis="growth of median $\\|h_l\\|$ in a block",
+        source="paper; there every limit from 12 to 693 decides alike",
+        fine="the blocks keep the size of the states",
+        finding="a block inflates the states",
+        causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
+        advice={
+            "vanished state": "Look for dead units, or blocks of zeros, before that state.",
+            "": "Retrain with a residual penalty (lambda times the mean of ||f_l||^2, what a block"
+            " adds, in the loss of every block; in a configuration dfa+penalty1e-2).",
+        },
     ),
     "reference": Check(
-        letter="b",
-        paper="D2",
+        evaluate=_reference,
+        label="D2",
+        three=True,
+        four=True,
         limit="reference",
         side="below",
         unit="factor",
         column="grad_norm_last",
-        **OF_CHECKS["reference"],
+        title="reference validity",
+        short="Reference",
+        quantity="median norm",
+        formula="median ||g_L||, mean loss of 128 samples",
+        axis="median $\\|g_L\\|$",
+        source="paper; there every limit from 4.2e-9 to 1.0e-4",
+        fine="the true gradient at the last state has not vanished",
+        finding="the true gradient at the last state has vanished",
+        causes={
+            "saturated loss": "the loss is almost zero, and so is the true gradient, which is not"
+            " a collapse"
+        },
+        advice={
+            "collapsed reference": "Quote no cosine with it: that compares your credit with"
+            " rounding noise.",
+            "saturated loss": "Audit an earlier epoch.",
+        },
     ),
     "stability": Check(
-        letter="c",
-        paper="",
+        evaluate=_stability,
+        label="C",
+        three=False,
+        four=True,
         limit="stability",
         side="above",
         unit="cosine",
         column="stability",
-        **OF_CHECKS["stability"],
+        title="cross-batch stability",
+        short="Stability",
+        quantity="mean cosine",
+        formula="mean cosine of two batches' mean gradients",
+        axis="mean cosine of batch gradients",
+        source="paper; there no limit separates",
+        fine="the mean gradients of batches differ",
+        finding="the mean gradients of all batches share a direction",
+        advice={
+            "": "Report no alignment with the gradient as evidence of learning. Healthy networks"
+            " do so, too, where mean predictions differ from class frequencies."
+        },
+        when_open="Audit with 8 or more batches, none of which has a mean gradient of 0.",
     ),
     "depth": Check(
-        letter="d",
-        paper="D3",
+        evaluate=_depth,
+        label="D3",
+        three=True,
+        four=True,
         limit="depth_margin",
         side="below",
         unit="points",
         column="margin",
-        **OF_CHECKS["depth"],
+        title="depth utility",
+        short="Depth utility",
+        quantity="frozen blocks",
+        formula="accuracy minus own frozen, points",
+        axis="margin, points",
+        source="paper, which calls it the least robust",
+        fine="trained blocks help",
+        finding="training the blocks adds less than {limit}",
+        below_zero="training the blocks lowers the accuracy",
+        when_open="Train the same network with its blocks frozen at initialisation, and give its"
+        " accuracy and your own, on the whole test set.",
     ),
     "depth_strict": Check(
-        letter="",
-        paper="",
+        evaluate=_depth_strict,
+        label="D3-strict",
+        three=False,
+        four=False,
         limit="depth_margin",
         side="below",
         unit="points",
         column="margin_strict",
-        **OF_CHECKS["depth_strict"],
+        title="margin over bp+frozen",
+        short="Strict margin",
+        quantity="bp+frozen",
+        formula="accuracy minus bp+frozen, points",
+        axis="strict margin, points",
+        source="ours, as D3; decides no verdict",
+        fine="the network beats frozen blocks under backpropagation",
+        finding="frozen blocks under backpropagation do about as well or better",
     ),
 }
-CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of an audit
-    "cosine": Criterion(side="below", unit="cosine", **OF_CREDITS["cosine"]),
-    "rho": Criterion(side="below", unit="cosine", **OF_CREDITS["rho"]),
-    "nudging": Criterion(side="above", unit="nats", **OF_CREDITS["nudging"]),
-}
-
-
-def lettered() -> dict[str, str]:
-    """Return the checks of the four-check verdict: their names by their letters."""
-    return {check.letter: name for name, check in CHECKS.items() if check.letter}
 
 
 def of_limit(limit: str) -> Check:
     """Return the first check that has a limit."""
     return next(check for check in CHECKS.values() if check.limit == limit)
+
+
+def four_checks() -> dict[str, str]:
+    """Return the checks of the four-check verdict: their names by their labels."""
+    return {check.label: name for name, check in CHECKS.items() if check.four}
+
+
+# --- the credits ----------------------------------------------------------------------------------
+
+CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of an audit
+    "cosine": Criterion(
+        side="below",
+        unit="cosine",
+        label="the cosine",
+        quantity="mean cosine in the blocks after the first",
+        fine="the credits align with the gradient more than fresh feedback does",
+        finding="the credits align with the gradient no more than fresh feedback does",
+        bound="fresh feedback up to",
+        verb="is not above what fresh feedback reaches",
+    ),
+    "rho": Criterion(
+        side="below",
+        unit="cosine",
+        label="rho",
+        quantity="mean rho in the blocks after the first",
+        fine="the credits predict how the loss changes, better than random ones",
+        finding="the credits predict how the loss changes no better than random ones",
+        bound="random credits up to",
+        verb="is not above what random credits reach",
+    ),
+    "nudging": Criterion(
+        side="above",
+        unit="nats",
+        label="nudging",
+        quantity="mean change of the loss in nats, in the blocks after the first",
+        fine="a small step against the credits lowers the loss",
+        finding="a small step against the credits does not lower the loss",
+        verb="is not negative",
+    ),
+}
+
+
+def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
+    """Return whether the credits of the blocks after the first are beyond chance; they fire where
+    they are not.
+
+    Chance ends where the interval of fresh feedback does, and for rho where the widest of the
+    blocks' random credits does. Nudging has none, and counts only where rho is beyond chance.
+    """
+    deep = evidence.deep
+    null = deep.get("fresh_b_null")
+    highest = None
+    if null is not None and null.interval is not None:
+        highest = null.interval[1]
+    cosine = _beyond("cosine", deep, highest, "no two draws of fresh feedback differ")
+    ends = []
+    for block in evidence.credit[1:]:
+        drawn = block.get("rho_random")
+        if drawn is not None and drawn.interval is not None:
+            ends.append(drawn.interval[1])
+    rho = _beyond("rho", deep, max(ends, default=None), "random credits were not drawn")
+    ceiling = value_of(deep, "rho_bp")
+    if rho.fires is not None and (ceiling is None or ceiling <= rho.threshold):
+        note = "not even the true gradient predicts how the loss changes"
+        rho = replace(rho, fires=None, note=note)
+    nudging = _beyond("nudging", deep, 0.0, "")
+    if rho.fires is not False:
+        nudging = replace(nudging, fires=None, note="rho is not beyond chance")
+    return {"cosine": cosine, "rho": rho, "nudging": nudging}
+
+
+def _beyond(name: str, deep: Mapping[str, Any], chance: float | None, why: str) -> Outcome:
+    """Compare a mean over blocks with chance, which does not count as beyond it."""
+    kind, value = CREDITS[name], value_of(dict(deep), name)
+    if value is None or chance is None:
+        absent = deep[name].reason if name in deep else "not measured"
+        return Outcome(value, 0.0, None, note=absent or why)
+    fires = value == chance or bool(kind.fires(value, chance))
+    return Outcome(value, chance, fires, distance=kind.distance(value, chance))

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, stdev
 
-Interval = tuple[float, float]
+from fa_audit.core.measured import Interval
+
 LOWER, UPPER = 0.025, 0.975  # quantiles at the ends of a two-sided 95 % interval
 Z = NormalDist().inv_cdf(UPPER)
 FEWEST = 8  # samples or batches from which an interval is formed

@@ -1,28 +1,25 @@
-"""Outcomes of checks over many runs, from the boolean columns of the runs table; no verdict's text
-is read.
-
-The rules are those of `fa_audit.protocol.rules`, here for whole tables.
-"""
+"""Outcomes of checks over many runs, from the boolean columns of the runs table."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from fa_audit.experiments.paths import AT_INPUT
-from fa_audit.protocol.checks import lettered
-from fa_audit.protocol.rules import FOUR, NON_FINITE, THREE, Rule, fires_of, is_finite
-from fa_audit.results.tidy import Tidy
+from fa_audit.core.measured import AT_INPUT
+from fa_audit.protocol.checks import four_checks
+from fa_audit.protocol.judge import FOUR, NON_FINITE, THREE, Rule
+from fa_audit.results.tidy import Tidy, judged
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return whether each run is walked back for a, b, c, d or `NON_FINITE`; NA where a check was
-    not evaluated.
+    """Return whether each run is walked back for a check of the four-check verdict, by its label,
+    or for `NON_FINITE`; NA where a check was not evaluated.
     """
-    found = {
-        letter: runs[f"{check}_fires"].astype("boolean") for letter, check in lettered().items()
-    }
-    return pd.DataFrame(found | {NON_FINITE: ~runs["finite"].astype("boolean")})
+    found = {}
+    for label, check in four_checks().items():
+        found[label] = runs[f"{check}_fires"].astype("boolean")
+    found[NON_FINITE] = ~runs["finite"].astype("boolean")
+    return pd.DataFrame(found)
 
 
 def near_limit(runs: pd.DataFrame, check: str) -> np.ndarray:
@@ -48,12 +45,8 @@ def fails(runs: pd.DataFrame) -> pd.Series:
 
 
 def _judged(runs: pd.DataFrame, rule: Rule) -> pd.Series:
-    rows = runs.to_dict("records")
-    return pd.Series(
-        [rule.decides(fires_of(row, rule.checks), is_finite(row)) for row in rows],
-        runs.index,
-        "boolean",
-    )
+    against = [judged([row]).against(rule) for row in runs.to_dict("records")]
+    return pd.Series(against, runs.index, "boolean")
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
@@ -64,11 +57,11 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
     """
     runs, cosine = tidy.runs, tidy.mean_of_blocks(f"cosine{AT_INPUT}")
     accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)
+    known = accuracy.notna() & shallow.notna()
     own = {
         "accuracy": accuracy.where(accuracy.isna(), 0.0),
         "cosine": (cosine <= 0).where(cosine.notna()),
-        "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
+        "shallow": (accuracy <= shallow).where(known),
     }
-    return pd.DataFrame(
-        own | dict(reasons(runs)[list(lettered())]) | {"full": walked_back(runs)}
-    ).astype(float)
+    found = own | dict(reasons(runs)[list(four_checks())]) | {"full": walked_back(runs)}
+    return pd.DataFrame(found).astype(float)

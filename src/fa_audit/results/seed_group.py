@@ -3,137 +3,97 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError, listed, printable, shortened
-from fa_audit.core.files import SIGNATURE
+from fa_audit.protocol.audit import Audit
+from fa_audit.protocol.judge import Judgement, judge
 
-OF_THE_WEIGHTS = (
-    "seed",
-    "weights",
-    "accuracy",
-    "frozen_accuracy",
-    "bp_frozen_accuracy",
-)  # keys of a model's entry
+# Keys of a model's entry that differ between its seeds.
+OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
 
 
-@dataclass(frozen=True)
-class SeedGroup:
-    """Audits of the same specification but for the seed, in the order of their labels."""
-
-    unit: str  # what distinguishes them: seed, or file where no specification was recorded
-    labels: tuple[int, ...]  # the seeds in rising order, or the numbers of the files, from 1
-    paths: tuple[str, ...]
-    audits: tuple[Mapping[str, Any], ...]
-
-    def by_seed(self, say: Callable[[Mapping[str, Any]], str]) -> str:
-        """Join what `say` returns for each audit; equal texts once, with the labels where not all
-        have them.
-
-        Audits for which `say` returns an empty text are left out.
-        """
-        labels: dict[str, list[int]] = defaultdict(list)
-        for label, audit in zip(self.labels, self.audits):
-            labels[say(audit)].append(label)
-        return "; ".join(self._prefixed(text, labels[text]) for text in labels if text)
-
-    def warnings(self) -> list[str]:
-        """Return every warning of the audits and every remark of their author, with its labels."""
-        labels: dict[str, list[int]] = defaultdict(list)
-        for label, audit in zip(self.labels, self.audits):
-            for text in _warnings(audit):
-                labels[text].append(label)
-        return [self._prefixed(text, labels[text]) for text in labels]
-
-    def _prefixed(self, text: str, labels: Sequence[int]) -> str:
-        if len(labels) == len(self.labels):
-            return text
-        return f"{self.unit} {', '.join(map(str, labels))}: {text}"
-
-
-def _warnings(audit: Mapping[str, Any]) -> list[str]:
-    remarks = audit.get("notes", "")
-    return [*audit.get("warnings", []), *([f"Remark: {remarks}"] if remarks else [])]
-
-
-def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
-    """Read the audits of one network over its seeds.
+def read_seeds(paths: Sequence[str | Path]) -> Judgement:
+    """Read the audits of one network over its seeds, and judge them.
 
     Raises:
         AuditError: a file is not an audit, or differs from the first in more than the seed, or
             repeats a seed.
     """
     given = list(map(str, paths))
-    if repeated := [path for path in given if given.count(path) > 1]:
-        raise AuditError(f"{repeated[0]}: given twice; expected different files.")
-    audits = {path: read_audit(path) for path in given}
-    measured: dict[str, str] = {}
-    for path, audit in audits.items():
-        found = {**audit, "about": None, SIGNATURE: None}  # without the date of the audit
-        content = json.dumps(found, sort_keys=True, default=str)
-        if (first := measured.setdefault(content, path)) != path and audit["finite"]:
-            raise AuditError(
-                f"{path}: the same audit as {first}; expected one file for each network."
-            )
-    shared = _identity(audits[given[0]])
-    for path, audit in audits.items():
+    for place, path in enumerate(given):
+        if path in given[:place]:
+            raise AuditError(f"{path}: given twice; expected different files.")
+    return group_of([Audit.read(path) for path in given])
+
+
+def group_of(audits: Sequence[Audit]) -> Judgement:
+    """Judge audits that are of one network over its seeds; errors as of `read_seeds`."""
+    _check_different(audits)
+    first = audits[0]
+    shared = _identity(first)
+    for audit in audits[1:]:
         own = _identity(audit)
-        pairs = {key: (own.get(key, ABSENT), shared.get(key, ABSENT)) for key in shared | own}
-        found = [
-            f"{key} ({shortened(one)}, not {shortened(other)})"
-            for key, (one, other) in pairs.items()
-            if one != other
-        ]
+        found = []
+        for key in shared | own:
+            one, other = own.get(key, ABSENT), shared.get(key, ABSENT)
+            if one != other:
+                found.append(printable(f"{key} ({shortened(one)}, not {shortened(other)})"))
         if found:
             raise AuditError(
-                f"{path}: another run than {given[0]}; it differs in {listed(list(map(printable, found)), SHOWN)}."
+                f"{audit.path}: another run than {first.path}; it differs in {listed(found, SHOWN)}."
                 " Expected the same specification but for the seed: one report for each run."
             )
-    return _ordered(audits)
-
-
-def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> SeedGroup:
-    if not all("spec" in audit for audit in audits.values()):
-        return SeedGroup(
-            "file", tuple(range(1, len(audits) + 1)), tuple(audits), tuple(audits.values())
-        )
-    by_seed: dict[int, str] = {}
-    for path, audit in audits.items():
-        if (seed := audit["spec"]["seed"]) in by_seed:
+    if first.unit == "file":
+        return judge(audits, "file")
+    by_seed: dict[int, Audit] = {}
+    for audit in audits:
+        seed = audit.label or 0
+        if seed in by_seed:
             raise AuditError(
-                f"{path}: seed {seed} also in {by_seed[seed]}; expected one file for each seed."
+                f"{audit.path}: seed {seed} also in {by_seed[seed].path}; expected one file for each"
+                " seed."
             )
-        by_seed[seed] = path
-    paths = [path for _, path in sorted(by_seed.items())]
-    return SeedGroup(
-        "seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths)
-    )
+        by_seed[seed] = audit
+    return judge([audit for _, audit in sorted(by_seed.items())])
 
 
-def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
+def _check_different(audits: Sequence[Audit]) -> None:
+    """Check that no audit is another one under a second name."""
+    measured: dict[str, str] = {}
+    for audit in audits:
+        # Dates and places aside; networks that are not finite may well have equal numbers.
+        content = audit.model_dump_json(exclude={"about"})
+        first = measured.setdefault(content, audit.path)
+        if first != audit.path and audit.finite:
+            raise AuditError(
+                f"{audit.path}: the same audit as {first}; expected one file for each network."
+            )
+
+
+def _identity(audit: Audit) -> dict[str, Any]:
     """Return what the audits of one group share, by dotted names."""
-    entry = audit.get("entry", {})
-    shared = (
-        {"spec": audit["spec"] | {"seed": "any"}}
-        if "spec" in audit
-        else {"method": audit["method"]}
-    )
-    shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
-    shared |= {
-        key: audit.get("about", {}).get(key, ABSENT) for key in ("blocks", "states", "reads")
-    }
-    shared |= {key: audit[key] for key in ("thresholds", "samples", "batches")}
-    shared |= {
-        "number of states": len(audit["layers"]),
-        "number of blocks with credits": len(audit["credit"]),
-    }
+    shared: dict[str, Any] = {"method": audit.method}
+    if audit.spec is not None:
+        shared = {"spec": audit.spec | {"seed": "any"}}
+    entry = {key: value for key, value in audit.entry.items() if key not in OF_THE_WEIGHTS}
+    shared |= {"entry": entry, "thresholds": audit.thresholds.limits}
+    for key in ("blocks", "states", "reads"):
+        shared[key] = audit.about.get(key, ABSENT)
+    shared |= {"samples": audit.samples, "batches": audit.batches}
+    shared |= {"number of states": len(audit.layers)}
+    shared |= {"number of blocks with credits": len(audit.credit)}
     return dict(pd.json_normalize(shared).astype(object).iloc[0])
+
+
+def identity_text(audit: Audit) -> str:
+    """Return a text that audits of one network share: its specification, or its name."""
+    if audit.spec is None:
+        return audit.method
+    return json.dumps(audit.spec | {"seed": 0}, sort_keys=True)

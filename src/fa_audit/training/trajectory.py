@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.experiments.paths import at_both_sides
+from fa_audit.core.measured import at_both_sides
 from fa_audit.experiments.spec import RunSpec
 
 TRAJECTORY_COLUMNS = (

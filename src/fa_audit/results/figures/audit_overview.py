@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.protocol.checks import CHECKS, Check, lettered
+from fa_audit.protocol.checks import CHECKS, Check, four_checks
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.figures.squares import outcome_of
@@ -44,9 +44,9 @@ def draw(
     groups = by_run(tidy.runs, rank_runs(tidy.runs), "seed")
     names = [_name(labels.get(run, run), seeds) for run, seeds in groups.items()]
     figure = style.new_figure(title, height=max(1.5, style.rows_height(names)) + 0.8)
-    axes = figure.subplots(1, len(lettered()), sharey=True)
+    axes = figure.subplots(1, len(four_checks()), sharey=True)
     margin = thresholds.limits["depth_margin"]
-    for ax, check in zip(axes, lettered().values()):
+    for ax, check in zip(axes, four_checks().values()):
         kind = CHECKS[check]
         if kind.unit == "factor":
             style.log_scale(ax, "x")
@@ -101,7 +101,7 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str, kind: Check
         if row % 2 == 0:
             ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
     name, axis = ("Accuracy", "test accuracy") if margin else (kind.short, kind.axis)
-    ax.set_title(f"({kind.letter}) {name}", pad=12)
+    ax.set_title(f"{kind.label}: {name}", pad=12)
     ax.set_xlabel(style.wrap(axis, 20), fontsize=style.SMALL)
 
 

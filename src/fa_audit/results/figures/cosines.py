@@ -11,9 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.paths import AT_INPUT
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.limits import DiagnosticThresholds, fires
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy
@@ -39,7 +40,7 @@ def credit_layers(
     the limit of D2; in (a) that of the last state.
     """
     order = rank_runs(tidy.runs)
-    last = fires("reference", tidy.runs["grad_norm_last"], thresholds.g_norm_floor)
+    last = CHECKS["reference"].fires(tidy.runs["grad_norm_last"], thresholds.g_norm_floor)
     runs = tidy.runs.assign(mean_cosine=tidy.mean_of_blocks("cosine"), hollow=last)
     blocks = by_run(_hollow(tidy.layers, thresholds.g_norm_floor), order, "seed", "layer")
     figure = style.new_figure(title, height=2.6)
@@ -91,7 +92,7 @@ def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
     They are where the gradient that is shown, or that a cosine is with, is below the limit.
     """
     layers = layers.sort_values("layer", kind="stable")
-    below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
+    below = pd.Series(CHECKS["reference"].fires(layers["grad_norm"], limit), layers.index)
     # A block's output is the state of the next row.
     output = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False).astype(bool)
     return layers.assign(grad_norm_hollow=below, cosine_hollow=output, growth_hollow=False)

@@ -12,14 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from fa_audit.protocol.checks import CHECKS, lettered
+from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.protocol.limits import DiagnosticThresholds
-from fa_audit.protocol.over_seeds import verdict_over_seeds
-from fa_audit.protocol.rules import THREE, is_finite
 from fa_audit.results.figures import style
 from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import rank_runs
-from fa_audit.results.tidy import Tidy, side_of
+from fa_audit.results.tidy import Tidy, judged, side_of
 
 TINY = 6  # points
 COLUMN = 11  # characters in a line of a column's heading
@@ -37,7 +36,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         name: of `OUTCOMES`.
-        checks: letters of the checks that fire, with ``?`` of those that are borderline.
+        checks: labels of the checks that fire, with ``?`` of those that are borderline.
     """
 
     name: str
@@ -46,23 +45,19 @@ class Outcome(NamedTuple):
 
 def outcome_of(seeds: pd.DataFrame) -> Outcome:
     """Judge a run from its rows of the runs table, one for each seed."""
-    rows = seeds.to_dict("records")
-    found = verdict_over_seeds(rows)
-    fires = {name: found.checks[letter].fires for letter, name in lettered().items()}
-    finite = all(map(is_finite, rows))
-    fails = THREE.decides(fires, finite)
-    letters = [
-        letter + "?" * (letter in found.borderline)
-        for letter, name in lettered().items()
-        if fires[name] or letter in found.borderline
-    ]
-    if not finite:
+    found = judged(seeds)
+    fails, against = found.against(THREE), found.against(FOUR)
+    letters = []
+    for label, name in four_checks().items():
+        if found[name].fires or found[name].borderline:
+            letters.append(label + "?" * found[name].borderline)
+    if not found.finite:
         letters.append("\N{INFINITY}")
     if fails:
         name = "FAIL"
-    elif found.against:
+    elif against:
         name = "walk-back"
-    elif fails is None or found.against is None:
+    elif fails is None or against is None:
         name = "incomplete"
     else:
         name = "pass"
@@ -75,7 +70,7 @@ def verdict_matrix(
 ) -> Figure:
     """Verdicts of every run (rows, best mean accuracy first) in every setting (columns), over n seeds;
     what was not run has no square. FAIL is the verdict of the three-check protocol, walk-back that of
-    the four-check one alone. The letters are the checks that fire, by the mean over the seeds: a growth
+    the four-check one alone. The labels are the checks that fire, by the mean over the seeds: a growth
     of states, b reference gradient, c cross-batch stability, d depth utility, and the infinity sign for
     a state, gradient or logit that is not finite; a question mark stands at checks whose 95 % interval
     over the seeds contains their limit, where the four-check verdict depends on them.
@@ -101,7 +96,7 @@ STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",
     "shallow": "+ shallow baseline",
-    **{letter: f"+ ({letter}) {CHECKS[check].short}" for letter, check in lettered().items()},
+    **{letter: f"+ {letter} {CHECKS[check].short}" for letter, check in four_checks().items()},
     "full": "full protocol",
 }
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.protocol.checks import CHECKS, Check, lettered
-from fa_audit.protocol.limits import DiagnosticThresholds, fires
+from fa_audit.protocol.checks import CHECKS, Check, four_checks
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.outcomes import near_limit, reasons
 from fa_audit.results.statistics import rank_runs, with_margin
@@ -40,17 +40,17 @@ def draw(
     order, counts = rank_runs(runs), runs["run"].value_counts()
     names = [style.wrap(f"{labels.get(run, run)} ({counts[run]})") for run in order]
     columns = 2
-    rows = -(-len(lettered()) // columns)
+    rows = -(-len(four_checks()) // columns)
     figure = style.new_figure(title, height=rows * (style.rows_height(names) + 0.7))
     axes = figure.subplots(rows, columns, sharey=True).flat
     fired = reasons(runs).fillna(False)
-    for ax, name in zip(axes, lettered().values()):
+    for ax, name in zip(axes, four_checks().values()):
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
         values = kind.scale * runs[kind.column].astype(float)
         values = values.where(np.isfinite(values) | (kind.side == "above"))
         at = sweep(kind, values, limit)
-        elsewhere = fired.drop(columns=kind.letter).any(axis=1)
+        elsewhere = fired.drop(columns=kind.label).any(axis=1)
         for row, run in enumerate(order):
             part = runs["run"] == run
             _curves(ax, row, run, kind, at, values[part], elsewhere[part])
@@ -59,7 +59,7 @@ def draw(
         if kind.unit == "factor":
             style.log_scale(ax, "x")
         ax.axvline(limit, **LIMIT, label="limit")
-        ax.set_title(f"({kind.letter}) {kind.short}: {kind.side} {style.number(limit)}")
+        ax.set_title(f"{kind.label} {kind.short}: {kind.side} {style.number(limit)}")
         ax.set_xlabel(f"threshold on {kind.axis}", fontsize=style.SMALL)
     style.name_rows(axes[0], names)
     handles = [
@@ -97,7 +97,7 @@ def swept(kind: Check, values: pd.Series, elsewhere: pd.Series, at: np.ndarray) 
     known = values.notna().to_numpy()
     if not known.any():
         return np.full((2, len(at)), np.nan)
-    own = fires(kind.limit, values.to_numpy(), at[:, None])[:, known]
+    own = kind.fires(values.to_numpy(), at[:, None])[:, known]
     alone = own & ~elsewhere.to_numpy(bool)[known]
     return np.array([own.mean(axis=1), alone.mean(axis=1)])
 

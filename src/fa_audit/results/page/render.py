@@ -79,7 +79,7 @@ def page(
     return environment.get_template("page.html").render(
         headline=headline(runs),
         runs=runs,
-        checks=[check for check in CHECKS.values() if check.letter],
+        checks=[check for check in CHECKS.values() if check.four],
         claims=claims,
         sections={"Figures": figures, "Tables": tables},
         version=__version__,

@@ -28,7 +28,7 @@ GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 
 
 def _first_epoch(check: str) -> Column:
-    heading = f"{CHECKS[check].paper} from epoch"
+    heading = f"{CHECKS[check].label} from epoch"
     return Column(heading, f"first_{check}_flag", spread="deviation", decimals=1, absent="never")
 
 

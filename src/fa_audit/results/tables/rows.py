@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
-from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.protocol.checks import CHECKS as CHECKS_BY_NAME
-from fa_audit.protocol.checks import lettered
-from fa_audit.protocol.over_seeds import verdict_over_seeds
+from fa_audit.protocol.checks import four_checks
+from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE
 from fa_audit.results.statistics import rank_runs, summarise
-from fa_audit.results.tidy import Tidy, side_of
+from fa_audit.results.tidy import Tidy, judged, side_of
 
 STATISTICS = ("n", "mean", "deviation", "low", "high", "median", "max")
 INCOMPLETE = "n: seeds. A number that fewer seeds have says how many do, as (2/3)."
@@ -77,51 +76,48 @@ class TextColumn:
 
 def three_check(group: pd.DataFrame) -> str:
     """Return the three-check verdict of all seeds, or how many seeds got which."""
-    found = group["three_check"].astype(object).fillna("no verdict")
-    marks = group["three_check_borderline"].map({True: " (borderline)"}).fillna("")
-    counts = Counter(found + marks)
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{verdict} {count}/{len(group)}" for verdict, count in counts.most_common())
+    return judged(group).text(THREE)
 
 
 def four_check(group: pd.DataFrame) -> str:
     """Return one four-check verdict for all seeds, and what would settle a borderline one."""
-    return str(verdict_over_seeds(group.to_dict("records")))
+    found = judged(group)
+    return "; ".join(filter(None, [found.text(FOUR), found.settling]))
 
 
 def outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
-    """Return of every check, by its letter: outcome, mean distance from the limit with its 95 %
+    """Return of every check, by its label: outcome, mean distance from the limit with its 95 %
     interval, and the number of seeds in which it fires.
     """
     found: dict[str, Any] = {}
-    for letter, check in verdict_over_seeds(group.to_dict("records")).checks.items():
-        outcome = {True: "fires", False: "passes", None: "not evaluated"}[check.fires]
-        low, high = check.interval or (None, None)
-        found |= {letter: outcome + "?" * check.borderline, f"{letter}_distance": check.mean}
-        found |= {f"{letter}_low": low, f"{letter}_high": high}
-        found[f"{letter}_fires"] = int(group[f"{lettered()[letter]}_fires"].eq(True).sum())
+    judgement = judged(group)
+    for label, name in four_checks().items():
+        check = judgement[name]
+        low, high = check.around or (None, None)
+        outcome = OUTCOMES[check.fires] + "?" * check.borderline
+        found |= {label: outcome, f"{label}_distance": check.distance}
+        found |= {f"{label}_low": low, f"{label}_high": high, f"{label}_fires": check.count}
     return found
 
 
 def _fires(group: pd.DataFrame) -> str:
     found = outcomes_of(group)
-    fires = [letter for letter in lettered() if found[letter].startswith("fires")]
-    return " ".join(letter + "?" * found[letter].endswith("?") for letter in fires) or "none"
+    fires = [label for label in four_checks() if found[label].startswith("fires")]
+    return " ".join(label + "?" * found[label].endswith("?") for label in fires) or "none"
 
 
 def _checks(group: pd.DataFrame) -> str:
     found, texts = outcomes_of(group), []
-    for letter, name in lettered().items():
+    for label, name in four_checks().items():
         scale = CHECKS_BY_NAME[name].scale
         write = ("{:+.1f}" if scale > 1 else "{:+.2f}").format
-        mean, low, high = (found[f"{letter}_{part}"] for part in ("distance", "low", "high"))
-        text = f"{letter} {found[letter]}"
+        mean, low, high = (found[f"{label}_{part}"] for part in ("distance", "low", "high"))
+        text = f"{label} {found[label]}"
         if mean is not None:
             text += f" {write(scale * mean)}"
         if low is not None:
             text += f" [{write(scale * low)}, {write(scale * high)}]"
-        count = found[f"{letter}_fires"]
+        count = found[f"{label}_fires"]
         if count:
             text += f" (fires in {count}/{len(group)})"
         texts.append(text)

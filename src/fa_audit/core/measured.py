@@ -1,0 +1,79 @@
+"""Numbers as audits measure and store them. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
+
+NORMAL_95 = 1.96  # standard deviations on either side
+AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input
+NON_FINITE = ("nan", "inf", "-inf")  # JSON has no such numbers, and they are written as texts
+
+
+def at_both_sides(*names: str) -> tuple[str, ...]:
+    """Return the names of credit metrics at the blocks' outputs, and at their inputs."""
+    return (*names, *(name + AT_INPUT for name in names))
+
+
+def _read(value: Any) -> Any:
+    return float(value) if value in NON_FINITE and isinstance(value, str) else value
+
+
+def _written(value: float) -> float | str:
+    text = str(value)
+    return text if text in NON_FINITE else value
+
+
+Number = Annotated[
+    float,
+    Field(strict=True, allow_inf_nan=True, description="a number, 'nan', 'inf' or '-inf'"),
+    BeforeValidator(_read),
+    PlainSerializer(_written, when_used="json"),
+]
+Interval = tuple[Number, Number]
+
+
+class Model(BaseModel):
+    """A mapping whose known keys are checked; others are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", revalidate_instances="never")
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a checked copy with other values."""
+        return type(self)(**(dict(self) | changes))
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="ignore"))
+class Measured:
+    """One number with its evidence.
+
+    Attributes:
+        value: the number, or None where it cannot be measured.
+        n: samples that were offered, or draws, or blocks; None where that was not recorded.
+        n_valid: those that could be used.
+        reason: why `value` is None, for a reader; empty otherwise.
+        std: of a mean over random draws, the standard deviation of one, ddof 1; None below two.
+    """
+
+    value: Number | None
+    n: int | None
+    n_valid: int | None
+    reason: str = ""
+    std: Number | None = field(default=None, repr=False)
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if (self.value is None) != bool(self.reason):
+            raise PydanticCustomError("reason", "expected a value or a reason")
+        return self
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return where 95 % of single draws lie if they are normal; None without `std`."""
+        if self.value is None or self.std is None:
+            return None
+        return self.value - NORMAL_95 * self.std, self.value + NORMAL_95 * self.std

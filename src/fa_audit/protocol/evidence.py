@@ -1,0 +1,207 @@
+"""What an audit measures of one network. Verdicts follow from it alone. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, computed_field, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
+
+from fa_audit.core.measured import AT_INPUT, Interval, Measured, Model, Number
+from fa_audit.protocol.limits import DiagnosticThresholds
+
+ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
+COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
+
+
+Count = Annotated[int, Field(strict=True, ge=0, le=2**63, description="an integer >= 0")]
+YesNo = Annotated[bool, Field(strict=True, description="true or false")]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fraction 0..1")]
+# Why the true gradient is not known at a state: the backward pass gives another one; float64 does
+# not resolve it; it could not be compared at all.
+Missing = Literal["untrue", "unresolved", "unverified"]
+REASONS: dict[str, str] = {  # the same for a reader
+    "untrue": "the model's backward pass is not the derivative of its forward pass there",
+    "unresolved": "float64 does not resolve the gradient of a custom backward pass",
+    "unverified": "the model's backward pass is custom and could not be compared with its forward"
+    " pass",
+}
+Metrics = dict[str, Measured]
+
+
+def _limits_of(value: Any) -> Any:
+    return DiagnosticThresholds.of(value) if isinstance(value, dict) else value
+
+
+Limits = Annotated[
+    DiagnosticThresholds,
+    BeforeValidator(_limits_of),
+    PlainSerializer(lambda thresholds: thresholds.limits),
+]
+
+
+class State(Model):
+    """Evidence at one state ``h_l``.
+
+    Attributes:
+        layer: ``l``, 0 for the embedding's output, L for the last state.
+        hidden_norm: median ``||h_l||``.
+        grad_norm: median ``||g_l||``, gradient of the batch-mean loss: of a feature map, the sum
+            over positions.
+        grad_norm_per_sample: the same for the per-sample loss, ``B`` times as large.
+        growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for
+            the last.
+        scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
+        float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
+        float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
+        positions: of how many positions the state's vector is the mean; 1 for a plain vector.
+        displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
+        cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
+        more_samples: the same on more samples, such as ``grad_norm_1024``.
+    """
+
+    layer: Count
+    hidden_norm: Number
+    grad_norm: Number
+    grad_norm_per_sample: Number
+    growth: Number | None
+    scale_free: Number
+    float32_error: Measured | None = None
+    float32_cosine: Measured | None = None
+    positions: Count = 1
+    displacement: Measured | None = None
+    cosine_to_embedding: Measured | None = None
+    more_samples: dict[str, Number | None] = Field(default_factory=dict)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def grad_norm_position_mean(self) -> Number:
+        """Return `grad_norm` with the mean over positions in place of the sum: the convention of
+        the paper's code.
+        """
+        return self.grad_norm / self.positions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stability(Measured):
+    """Cross-batch cosine of mean gradients; `n` and `n_valid` count batches.
+
+    Attributes:
+        layer: the state at which it was taken.
+        samples: of a batch; None if unknown.
+        jackknife: 95 % interval over the batches; None for fewer than 8.
+    """
+
+    layer: Count
+    samples: Count | None = None
+    jackknife: Interval | None = None
+
+
+class Frequencies(Model):
+    """Mean predictions beside class frequencies.
+
+    Attributes:
+        gaps: ``mean(p) - mean(y)`` over all batches, by class.
+        refitted: the stability on the second half of the batches, once the head's bias is refitted
+            on the first half.
+    """
+
+    gaps: tuple[Number, ...]
+    refitted: Measured
+
+
+class Baselines(Model):
+    """Accuracies of frozen networks of the same architecture, data, budget and seed, as fractions.
+
+    Attributes:
+        own: blocks frozen, embedding trained by the method's own credit. D3 uses this one.
+        own_name: how to name it in a verdict.
+        bp: blocks frozen, embedding trained by backpropagation. D3-strict uses this one.
+        test_samples: samples of the test set on which all accuracies were taken; None if unknown.
+        paired: test samples that only the audited network, and only its own baseline, classifies
+            correctly; None if unknown.
+    """
+
+    own: Fraction | None = None
+    own_name: str = "own frozen baseline"
+    bp: Fraction | None = None
+    test_samples: Count | None = None
+    paired: tuple[Count, Count] | None = None
+
+
+class Evidence(Model):
+    """Everything measured of one network, and the limits by which it is judged.
+
+    Attributes:
+        layers: one entry per state, ``h_0`` first.
+        samples: samples that the layers' evidence comes from: those whose label the loss does not
+            ignore.
+        batches: batches used for the stability.
+        finite: False where any state, gradient or logit of any batch is NaN or infinite.
+        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest
+            growth and of median ``||g_L||``; None for fewer than 8 samples, or where a norm is not
+            finite.
+        missing: by state, why the true gradient is not known there. The norm is an estimate at
+            `untrue` states, NaN where the loss is not that of single samples; at others NaN, or too
+            small to verify.
+        unchecked: what is custom in the backward pass and why it was not compared with the forward
+            pass, at some states or all; empty if nothing is custom, or if it was.
+        frequencies: predictions beside labels, where C fires under cross-entropy; None elsewhere.
+        loss: of the samples that the layers' evidence comes from.
+        at_logits: B times the median norm of its gradient at the logits, which is small where the
+            loss is saturated.
+        credit: per block, the credit metrics; empty where only a network was audited.
+        deep: the same over the blocks l >= 1.
+        feature_drift: relative change of every parameter since initialisation, by name.
+        first_flags: the first epoch at which D1 and D2 fired, None where they never did; empty
+            where the training was not followed.
+        batch_norm_twice: norms with statistics that are updated twice a step.
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
+            unknown.
+        hits: samples of the batches that are classified correctly, and all samples; None if
+            unknown.
+        thresholds: limits of the checks.
+    """
+
+    layers: Annotated[tuple[State, ...], Field(min_length=1)]
+    stability: Stability
+    samples: Annotated[Count, Field(ge=1)]
+    batches: Count
+    finite: YesNo
+    growth_interval: Interval | None = None
+    gradient_interval: Interval | None = None
+    missing: dict[int, Missing] = Field(default_factory=dict)
+    unchecked: str = ""
+    frequencies: Frequencies | None = None
+    loss: Number | None = None
+    at_logits: Number | None = None
+    credit: tuple[Metrics, ...] = ()
+    deep: Metrics = Field(default_factory=dict)
+    feature_drift: Metrics = Field(default_factory=dict)
+    first_flags: dict[str, Count | None] = Field(default_factory=dict)
+    batch_norm_twice: dict[str, Number | None] = Field(default_factory=dict)
+    headline_acc: Fraction | None = None
+    baselines: Baselines = Baselines()
+    hits: tuple[Count, Count] | None = None
+    thresholds: Limits = DiagnosticThresholds()
+
+    @model_validator(mode="after")
+    def _are_cosines(self) -> Self:
+        for metrics in (*self.credit, self.deep):
+            for name, measured in metrics.items():
+                bounded = name.removesuffix(AT_INPUT) in COSINES
+                if bounded and abs(measured.value or 0.0) > 1 + ROUNDING:
+                    raise PydanticCustomError("cosine", "expected cosines from -1 to 1")
+        return self
+
+    @property
+    def untrue(self) -> tuple[int, ...]:
+        """Return the states whose gradient is not the derivative of the loss."""
+        return tuple(state for state, why in self.missing.items() if why == "untrue")
+
+
+def value_of(metrics: Metrics, name: str) -> float | None:
+    """Return a measured number by name; None where it was not measured, or not recorded."""
+    found = metrics.get(name)
+    return None if found is None else found.value

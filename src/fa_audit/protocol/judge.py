@@ -1,0 +1,404 @@
+"""The one judge: what checks decide about a network, or about one method over its seeds.
+
+For every check the distance from its limit is averaged over the networks; the check fires if the
+mean does, and is borderline if the 95 % interval contains the limit: the t-interval over seeds, or
+of one network its own. Both verdicts follow from that, and nothing else decides one. Imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, Protocol
+
+from fa_audit.core.measured import Interval
+from fa_audit.protocol.checks import CHECKS, Criterion, Outcome
+from fa_audit.protocol.intervals import MOST_SEEDS, seeds_to_settle, t_interval
+
+NON_FINITE = "non-finite"  # in the place of a check that fired
+OUTCOMES = {True: "fires", False: "passes", None: "not evaluated"}
+Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None where one was not evaluated
+
+
+# --- the two rules --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A verdict rule.
+
+    Attributes:
+        checks: names of the checks that decide.
+        words: the verdict where the rule is against the network, for it, and open.
+        template: of a verdict with its reasons.
+        separator: between reasons.
+        joint: checks that count against the network only where a second check fires.
+    """
+
+    checks: tuple[str, ...]
+    words: Mapping[bool | None, str]
+    template: str
+    separator: str
+    joint: frozenset[str] = frozenset()
+
+    def decides(self, fires: Fires, finite: bool = True) -> bool | None:
+        """Return whether the verdict is against the network; None where it is open.
+
+        >>> THREE.decides({"scale": True, "reference": False, "depth": False})
+        False
+        """
+        fired = {name for name in self.checks if fires[name]}
+        count = len(fired) + (not finite)
+        if not finite or fired - self.joint or count > 1:
+            return True
+        return None if any(fires[name] is None for name in self.checks) else False
+
+    def text(self, fires: Fires, finite: bool = True) -> str:
+        """Return the verdict, with the checks that fired or were not evaluated.
+
+        >>> THREE.text({"scale": True, "reference": True, "depth": None})
+        'FAIL(D1+D2)'
+        >>> FOUR.text({"scale": False, "reference": False, "stability": None, "depth": False})
+        'incomplete (C not evaluated)'
+        """
+        against = self.decides(fires, finite)
+        reasons = []
+        if against is not False:
+            counts = True if against else None
+            reasons = [CHECKS[name].label for name in self.checks if fires[name] is counts]
+        if against and not finite:
+            reasons.append(NON_FINITE)
+        if not reasons:
+            return self.words[against]
+        listed = self.separator.join(reasons)
+        if against is None:
+            listed += " not evaluated"
+        return self.template.format(self.words[against], listed)
+
+    def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
+        """Return whether other outcomes of the checks in `near` would change the verdict, its
+        reasons aside.
+
+        If another check fires clearly, the verdict cannot change.
+        """
+        verdicts = set()
+        for fired in product((True, False), repeat=len(near)):
+            changed = dict(zip(near, fired))
+            verdicts.add(self.decides({**fires, **changed}, finite))
+        return len(verdicts) > 1
+
+
+THREE = Rule(
+    tuple(name for name, check in CHECKS.items() if check.three),
+    {True: "FAIL", False: "PASS", None: "INCOMPLETE"},
+    "{}({})",
+    "+",
+    frozenset({"scale", "reference"}),
+)
+FOUR = Rule(
+    tuple(name for name, check in CHECKS.items() if check.four),
+    {True: "needs walk-back", False: "trustworthy", None: "incomplete"},
+    "{} ({})",
+    ", ",
+)
+RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit's JSON
+
+
+# --- the judge ------------------------------------------------------------------------------------
+
+
+class Network(Protocol):
+    """What is judged: an `fa_audit.protocol.audit.Audit`, or the row of a table."""
+
+    @property
+    def checks(self) -> Mapping[str, Outcome]:
+        """Return the outcome of every check."""
+
+    @property
+    def finite(self) -> bool:
+        """Return whether every state, gradient and logit is finite."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check, or one credit metric, over the networks.
+
+    Attributes:
+        kind: the check.
+        outcomes: of every network.
+        distance: mean distance from the limit, positive where the check passes; None where no
+            network has a value.
+        around: its 95 % interval; None where there is none.
+        fires: by the mean; None where the check was not evaluated for a network, and the others
+            do not make it fire.
+    """
+
+    kind: Criterion
+    outcomes: tuple[Outcome, ...]
+    distance: float | None
+    around: Interval | None
+    fires: bool | None
+
+    @property
+    def borderline(self) -> bool:
+        """Return whether the interval contains the limit."""
+        return self.around is not None and self.around[0] <= 0 <= self.around[1]
+
+    @property
+    def evaluated(self) -> int:
+        """Return for how many networks the check was evaluated."""
+        return sum(outcome.fires is not None for outcome in self.outcomes)
+
+    @property
+    def count(self) -> int:
+        """Return in how many networks the check fires."""
+        return sum(outcome.fires is True for outcome in self.outcomes)
+
+    @property
+    def threshold(self) -> float:
+        """Return the limit."""
+        return self.outcomes[0].threshold
+
+    @property
+    def value(self) -> float | None:
+        """Return the value at the mean distance: of factors the geometric mean, of others the
+        mean.
+        """
+        if len(self.outcomes) == 1:
+            return self.outcomes[0].value
+        return None if self.distance is None else self.kind.at(self.distance, self.threshold)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Return the 95 % interval of the value."""
+        if len(self.outcomes) == 1 or self.around is None:
+            return self.outcomes[0].interval if len(self.outcomes) == 1 else None
+        low, high = sorted(self.kind.at(end, self.threshold) for end in self.around)
+        return low, high
+
+    @property
+    def cause(self) -> str:
+        """Return what decided, if that is the same for all networks whose outcome is this one."""
+        causes = {found.cause for found in self.outcomes if found.fires is self.fires}
+        return causes.pop() if len(causes) == 1 else ""
+
+    @property
+    def note(self) -> str:
+        """Return how to read the value, if that is the same for all networks."""
+        notes = {found.note for found in self.outcomes if found.fires is self.fires}
+        return notes.pop() if len(notes) == 1 else ""
+
+    @property
+    def outcome(self) -> str:
+        """Return the outcome in words, such as ``fires, borderline``."""
+        return OUTCOMES[self.fires] + ", borderline" * self.borderline
+
+    @property
+    def settles(self) -> int | None:
+        """Return how many seeds in all would take the limit out of the interval, if mean and
+        deviation stayed as they are; None where that is unknown or takes more than `MOST_SEEDS`.
+        """
+        if len(self.outcomes) == 1 or not self.borderline:
+            return None
+        return seeds_to_settle(_distances(self.outcomes))
+
+
+def _distances(outcomes: Sequence[Outcome]) -> list[float]:
+    return [found.distance for found in outcomes if found.distance is not None]
+
+
+def find(kind: Criterion, outcomes: Sequence[Outcome]) -> Finding:
+    """Return what a check's outcomes on the networks come to."""
+    evaluated = [found for found in outcomes if found.fires is not None]
+    distances = _distances(evaluated)
+    if not distances:
+        return Finding(kind, tuple(outcomes), None, None, None)
+    # Margins of 1 and 3 points lie 0 from a limit of 2 on average, whatever binary fractions make.
+    mean = round(sum(distances) / len(distances), 12)
+    if len(outcomes) == 1:
+        # A value that equals its limit has distance 0, and does not fire.
+        only = outcomes[0]
+        around = None
+        if only.interval is not None:
+            ends = sorted(kind.distance(end, only.threshold) for end in only.interval)
+            around = (ends[0], ends[1])
+        return Finding(kind, (only,), mean, around, only.fires)
+    fires: bool | None = mean < 0
+    if math.isnan(mean):  # infinities on both sides
+        fires = any(found.fires for found in evaluated)
+    if len(evaluated) < len(outcomes) and not fires:
+        fires = None
+    return Finding(kind, tuple(outcomes), mean, t_interval(distances), fires)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the protocol says of one network, or of a run over its seeds.
+
+    Attributes:
+        networks: what was judged.
+        unit: what distinguishes them: ``seed``, or ``file`` where no seed was recorded.
+    """
+
+    networks: tuple[Any, ...]
+    unit: str = "seed"
+
+    @cached_property
+    def findings(self) -> dict[str, Finding]:
+        """Return every check over the networks, by its name in `CHECKS`."""
+        found = {}
+        for name, kind in CHECKS.items():
+            found[name] = find(kind, [network.checks[name] for network in self.networks])
+        return found
+
+    def __getitem__(self, name: str) -> Finding:
+        return self.findings[name]
+
+    @property
+    def labels(self) -> list[int]:
+        """Return the seeds of audits, or their numbers from 1 where no seed was recorded."""
+        if self.unit == "file":
+            return list(range(1, self.count + 1))
+        return [network.label for network in self.networks]
+
+    @property
+    def count(self) -> int:
+        """Return the number of networks."""
+        return len(self.networks)
+
+    @property
+    def finite(self) -> bool:
+        """Return whether every state, gradient and logit of every network is finite."""
+        return all(network.finite for network in self.networks)
+
+    @property
+    def fires(self) -> dict[str, bool | None]:
+        """Return which checks fire; None where one was not evaluated."""
+        return {name: found.fires for name, found in self.findings.items()}
+
+    @property
+    def near(self) -> list[str]:
+        """Return the names of the borderline checks."""
+        return [name for name, found in self.findings.items() if found.borderline]
+
+    def against(self, rule: Rule) -> bool | None:
+        """Return whether a verdict is against the network; None where it is open."""
+        return rule.decides(self.fires, self.finite)
+
+    def verdict(self, rule: Rule) -> str:
+        """Return the verdict of a rule, with its reasons."""
+        return rule.text(self.fires, self.finite)
+
+    def is_borderline(self, rule: Rule) -> bool:
+        """Return whether other outcomes of the borderline checks would change a verdict."""
+        return rule.depends(self.fires, self.near, self.finite)
+
+    def same(self, rule: Rule) -> int:
+        """Return for how many of the networks alone the verdict is this one, its reasons aside."""
+        own = [judge([network]).against(rule) for network in self.networks]
+        return own.count(self.against(rule))
+
+    def text(self, rule: Rule) -> str:
+        """Return the verdict with the number of seeds that share it, and whether it is borderline."""
+        text = self.verdict(rule)
+        if self.count > 1:
+            text += f" {self.same(rule)}/{self.count}"
+        return text + " (borderline)" * self.is_borderline(rule)
+
+    @property
+    def settling(self) -> str:
+        """Return what would settle a borderline verdict, in words; empty where none is borderline."""
+        deciding = set()
+        for rule in RULES.values():
+            if self.is_borderline(rule):
+                against = self.against(rule)
+                deciding |= {name for name in self.near if self.fires[name] or not against}
+        if not deciding or self.count == 1:
+            return ""
+        needed = [self.findings[name].settles for name in CHECKS if name in deciding]
+        labels = ", ".join(CHECKS[name].label for name in CHECKS if name in deciding)
+        if None in needed:
+            return f"{labels} borderline; more than {MOST_SEEDS} seeds would settle it"
+        most = max(count for count in needed if count is not None)
+        return f"{labels} borderline; {most} seeds would settle it"
+
+    @property
+    def flags(self) -> list[str]:
+        """List every check that fires, whether or not it decides a verdict, with its cause where
+        there is one.
+        """
+        flags = []
+        for found in self.findings.values():
+            if found.fires:
+                # The note of C is about its bias, not about why it fires.
+                named = found.note if found.kind is not CHECKS["stability"] else ""
+                flags.append(found.kind.label + f" ({named})" * bool(named))
+        return flags if self.finite else [*flags, NON_FINITE]
+
+    @property
+    def borderline(self) -> list[str]:
+        """List every check whose interval contains its limit, as `flags` names them."""
+        return [CHECKS[name].label for name in self.near]
+
+    @property
+    def quoted(self) -> str:
+        """Return the verdict to quote: the three-check verdict, and the checks of other limits that
+        fire beside it.
+        """
+        named = set()
+        if self.against(THREE):
+            named = {CHECKS[name].limit for name in THREE.checks if self.fires[name]}
+        beside = []
+        for name, kind in CHECKS.items():
+            found = self.findings[name]
+            if not found.fires or kind.limit in named:
+                continue
+            why = [found.cause] if found.cause in kind.causes else []
+            why += ["borderline"] if found.borderline else []
+            beside.append(kind.label + f" ({', '.join(why)})" * bool(why))
+        text = self.text(THREE)
+        if beside:
+            text += f", and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return verdicts, flags and outcomes as an audit's JSON has them."""
+        verdicts = {name: self.verdict(rule) for name, rule in RULES.items()}
+        borderline: dict[str, Any] = {"checks": self.borderline}
+        for name, rule in RULES.items():
+            borderline[name] = self.is_borderline(rule)
+        checks = {name: _entries(found) for name, found in self.findings.items()}
+        return {
+            "verdict": verdicts,
+            "flags": self.flags,
+            "borderline": borderline,
+            "checks": checks,
+        }
+
+
+def _entries(found: Finding) -> dict[str, Any]:
+    return {
+        "label": found.kind.label,
+        "value": found.value,
+        "threshold": found.threshold,
+        "fires": found.fires,
+        "borderline": found.borderline,
+        "interval": found.interval,
+        "distance": found.distance,
+        "note": found.note,
+        "networks": len(found.outcomes),
+        "fires_in": found.count,
+    }
+
+
+def judge(networks: Sequence[Network], unit: str = "seed") -> Judgement:
+    """Judge one network, or a run over its seeds.
+
+    Args:
+        unit: what distinguishes the networks, ``seed`` or ``file``.
+    """
+    return Judgement(tuple(networks), unit)

@@ -1,0 +1,110 @@
+"""One judge for one network and for several, and the same outcome through every writer."""
+
+import json
+import math
+
+import pytest
+from scipy import stats
+from test_protocol import report_of
+
+from fa_audit.audit.rendering import document
+from fa_audit.cli import main
+from fa_audit.documents.document import to_text
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.protocol.audit import Audit
+from fa_audit.protocol.evidence import Stability
+from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, judge
+from fa_audit.protocol.sentences import sentences
+from fa_audit.results.own_audits import read_own, user_audits
+from fa_audit.results.page.runs import read_runs
+from fa_audit.results.reporting import report
+from fa_audit.results.tables.audits import main_audit
+from fa_audit.results.tidy import judged
+
+MARGINS = (0.03, 0.01, 0.03)  # over the frozen baseline; the limit is 0.02
+
+
+def seed(number, margin=0.03, stability=0.1, finite=True):
+    """An audit of one seed, healthy but for what is given."""
+    spec = RunSpec(dataset="digits", architecture="resmlp", method="dfa", seed=number)
+    found = report_of(0.5, 0.5 - margin, growth=2.0 + number, finite=finite)
+    values = {"value": stability + number / 1e6, "n": 10, "n_valid": 10, "layer": 1}
+    facts = {"setting": "main", "run": "dfa", "seed": number, "spec": spec.to_dict()}
+    roles = {"own": {"accuracy": 0.5 - margin}}
+    return found.replace(stability=Stability(**values), baseline_runs=roles, **facts)
+
+
+def test_the_mean_distance_decides_and_its_interval_says_what_is_borderline():
+    found = judge([seed(number, margin) for number, margin in enumerate(MARGINS)])
+    depth = found["depth"]
+    half = stats.t.ppf(0.975, 2) * stats.tstd(MARGINS) / math.sqrt(3)
+    assert depth.distance == pytest.approx(1 / 300)
+    assert depth.around == pytest.approx((1 / 300 - half, 1 / 300 + half))
+    assert depth.value == pytest.approx(7 / 300)
+    assert (depth.fires, depth.borderline, depth.count, depth.evaluated) == (False, True, 1, 3)
+    assert found.text(THREE) == "PASS 2/3 (borderline)"
+    assert found.text(FOUR) == "trustworthy 2/3 (borderline)"
+    may, may_not = sentences(found)
+    assert "Trained blocks help" not in " ".join(may) and "D3 is borderline" in " ".join(may_not)
+
+
+def test_a_check_that_fires_in_one_of_three_counts_by_its_mean():
+    found = judge([seed(number, 0.4, stability=s) for number, s in enumerate((0.1, 0.1, 0.35))])
+    stability = found["stability"]
+    assert stability.value == pytest.approx(0.55 / 3, abs=1e-4)
+    assert (stability.fires, stability.count, stability.borderline) == (False, 1, True)
+    found = judge([seed(number, 0.4, stability=s) for number, s in enumerate((0.1, 0.1, 2.9))])
+    assert found["stability"].fires and found.verdict(FOUR) == "needs walk-back (C)"
+
+
+def test_one_seed_that_is_not_finite_fails_the_run():
+    found = judge([seed(0), seed(1, finite=False), seed(2)])
+    assert found.text(THREE) == "FAIL(non-finite) 1/3"
+    assert found.text(FOUR) == "needs walk-back (non-finite) 1/3"
+    assert len(sentences(found)[0]) == 1
+
+
+def test_one_seed_has_its_own_interval_and_two_have_that_of_students_t():
+    one = judge([seed(0)])
+    assert one["depth"].interval is None and not one["depth"].borderline
+    own = seed(0).baselines.replace(test_samples=400)
+    one = judge([seed(0).replace(baselines=own)])
+    assert one["depth"].borderline and one["depth"].interval == pytest.approx(
+        (-0.04, 0.1), abs=0.01
+    )
+    two = judge([seed(0, 0.03), seed(1, 0.05)])
+    half = stats.t.ppf(0.975, 1) * stats.tstd((0.03, 0.05)) / math.sqrt(2)
+    assert two["depth"].interval == pytest.approx((0.04 - half, 0.04 + half))
+    assert not two["depth"].fires and two["depth"].borderline
+
+
+def test_margins_that_are_the_limit_on_average_do_not_fire():
+    assert judge([seed(0, 0.01), seed(1, 0.03)])["depth"].fires is False
+
+
+@pytest.mark.parametrize("margins", [MARGINS, (0.05, 0.051, 0.049), (-0.01, 0.0, -0.012), (0.03,)])
+def test_every_writer_says_the_same(margins, tmp_path, capsys):
+    audits = [seed(number, margin) for number, margin in enumerate(margins)]
+    paths = []
+    for audit in audits:
+        paths.append(str(tmp_path / f"{audit.seed}.json"))
+        audit.write(paths[-1])
+        assert Audit.read(paths[-1]).to_dict() == audit.to_dict()
+    found = judge(audits)
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["verdict"]["three_check"] == found.verdict(THREE)
+    assert main(["report", *paths]) == 0
+    printed = capsys.readouterr().out.replace("\\", "")
+    assert found.text(THREE) in printed and found["depth"].outcome in printed
+    assert found.text(FOUR) in to_text(document(found)).replace("\n", " ")
+    for sentence in sentences(found)[0][:5]:
+        assert sentence in report(found).sections[1].items
+    tidy, _ = user_audits(read_own(paths))
+    assert judged(tidy.runs).to_dict()["verdict"] == told["verdict"]
+    (page,) = read_runs(paths)
+    assert page.judgement.to_dict() == found.to_dict() and page.verdict == found.quoted
+    shown = {label: (outcome, near) for label, outcome, near in page.checks}
+    assert shown["D3"] == (OUTCOMES[found["depth"].fires], found["depth"].borderline)
+    table = main_audit(tidy, title="t", labels={})
+    cells = dict(zip(table.columns, table.rows[0]))
+    assert cells["four-check"].partition(";")[0] == found.text(FOUR)
