@@ -389,12 +389,14 @@ def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bo
         named: False beside a panel that has the name already.
     """
     side, upright = of_limit(check).side, axis == "x"
-    draw = ax.axvline if upright else ax.axhline
-    draw(limit, color=GREY, linestyle=DASHED, linewidth=0.8, label="limit")
+    line, shade, ends = ax.axhline, ax.axhspan, ax.get_ylim
+    if upright:
+        line, shade, ends = ax.axvline, ax.axvspan, ax.get_xlim
+    line(limit, color=GREY, linestyle=DASHED, linewidth=0.8, label="limit")
     ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit
-    low, high = ax.get_xlim() if upright else ax.get_ylim()
-    shade = ax.axvspan if upright else ax.axhspan
-    shade(limit, high if side == "above" else low, color=SHADE, linewidth=0, zorder=0)
+    low, high = ends()
+    edge = high if side == "above" else low
+    shade(limit, edge, color=SHADE, linewidth=0, zorder=0)
     ax.set(**{f"{axis}lim": (low, high)})
     if named and upright:
         text, place, offset = f"fires {side} {number(limit)}", (0.5, 1), (0, 2)
@@ -438,9 +440,9 @@ def mean(values: np.ndarray) -> float:
 
 def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
     """Return the values, NaN where the axis cannot show them."""
-    scale = ax.get_xscale() if axis == "x" else ax.get_yscale()
+    scales = {"x": ax.get_xscale(), "y": ax.get_yscale()}
     showable = np.isfinite(values)
-    if scale == "log":
+    if scales[axis] == "log":
         showable &= values > 0
     return np.where(showable, values, np.nan)
 
