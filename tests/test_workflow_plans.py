@@ -208,7 +208,7 @@ def wrong_formula(folder):
 
 
 REFUSED = {  # what the message says -> what is edited, and the target
-    "settings.tiny.epoch: unknown key 'epoch'; known: architecture, ": (
+    ": settings.tiny.epoch: ": (
         lambda folder: write_config(folder, {"settings": {"tiny": SETTING | {"epoch": 3}}}),
     ),
     "unknown run 'epp'; known: bp+frozen, ep, ep+frozen": (
