@@ -104,7 +104,7 @@ def whole(runs, tmp_path_factory):
 def hostile(audits, tmp_path_factory):
     """The page of a network whose author named it and remarked upon it with bad intent."""
     folder = tmp_path_factory.mktemp("hostile")
-    audit = audits["own"] | {"method": HOSTILE, "notes": NOTES, "warnings": [HOSTILE]}
+    audit = audits["own"] | {"method": HOSTILE, "notes": NOTES}
     written = folder / "own.html"
     given = [*map(str, write(folder, [audit])), "--output", str(written)]
     assert main(["report", "--html", *given]) == 0
@@ -147,21 +147,22 @@ def test_a_setting_shows_its_largest_margin_first(whole):
 
 
 def test_the_page_agrees_with_itself(runs, whole):
-    """Headline, row, summary and the table over seeds of a run all say the same verdict."""
-    text = whole.read_text()
-    found, rows = Page(text), rows_of(text)
+    """Headline, row and summary of a run say the same verdict, and its row the same outcomes as the
+    first table of its evidence.
+    """
+    found = Page(whole.read_text())
+    rows = rows_of(whole.read_text())
     summaries = [one["text"] for one in found.all("summary")]
     for run, row, summary in zip(runs, rows, summaries, strict=True):
         assert row["Verdict"].removesuffix(" see warnings") == summary.split(" · ")[-1]
-        shown = [row[flag].replace(", borderline", "") for flag, _, _ in run.checks]
-        (checks,) = (one for one in run.evidence.sections if one.heading == "Checks")
-        if len(run.group.labels) > 1:
-            outcomes = [cells[5].split(",")[0] for cells in checks.tables["over-seeds"].rows]
-            assert shown == [outcome.replace("ok", "passes") for outcome in outcomes]
-    results = pd.Series([row["Verdict"].split("(")[0].split(",")[0].split()[0] for row in rows])
-    headline = found.all("h1")[0]["text"]
+        tables = {}
+        for section in run.evidence.sections:
+            tables |= section.tables
+        outcomes = [cells[4] for cells in tables["checks"].rows]
+        assert [row[check] for check, _, _ in run.checks] == outcomes[: len(run.checks)]
+    results = pd.Series([re.match("[A-Z]+", row["Verdict"])[0] for row in rows])
     for result, count in results.value_counts().items():
-        assert f"{count} {result}" in headline
+        assert f"{count} {result}" in found.all("h1")[0]["text"]
 
 
 def test_seeds_whose_outcomes_differ_have_one_verdict(audits, tmp_path):
@@ -175,7 +176,8 @@ def test_seeds_whose_outcomes_differ_have_one_verdict(audits, tmp_path):
     (run,) = read_runs(write(tmp_path, seeds))
     assert run.result == "PASS" and ("D3", "passes", True) in run.checks
     (row,) = rows_of(page([run]))
-    assert row["D3"] == "passes, borderline" and row["Verdict"].startswith("PASS, borderline")
+    assert row["D3"] == "passes, borderline"
+    assert row["Verdict"].startswith("PASS") and "borderline" in row["Verdict"]
 
 
 def test_nothing_of_a_stranger_is_markup_and_nothing_is_loaded(hostile, whole):
@@ -194,8 +196,7 @@ def test_nothing_of_a_stranger_is_markup_and_nothing_is_loaded(hostile, whole):
         assert not re.search(r"url\(|@import", style["text"])
     found = Page(hostile.read_text())
     assert HOSTILE in found.all("h1")[0]["text"] and not found.all("img")
-    items = [one["text"] for one in found.all("li")]
-    assert HOSTILE in items and f"Remark: {NOTES}" in items
+    assert any(NOTES in one["text"] for one in found.all("li"))
 
 
 def test_a_frozen_network_is_not_counted_as_a_failure(audits, tmp_path):
@@ -203,13 +204,6 @@ def test_a_frozen_network_is_not_counted_as_a_failure(audits, tmp_path):
     frozen["spec"] = frozen["spec"] | {"frozen_blocks": 2}
     text = page(read_runs(write(tmp_path, [frozen, audits["bp_seed1"]])))
     assert Page(text).all("h1")[0]["text"].startswith("bp: ") and len(rows_of(text)) == 2
-
-
-def test_what_is_no_audit_ends_in_one_line(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", "--html", "a.json"]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert not (tmp_path / "report.html").exists()
 
 
 # --- in a browser
@@ -287,7 +281,7 @@ def test_a_run_is_one_key_from_its_evidence(whole, visit, scripts):
     opened = visit(whole, java_script_enabled=scripts)
     opened.locator("#runs a", has_text="DFA").focus()
     opened.keyboard.press("Enter")
-    opened.wait_for_selector("details[open] >> text=Every check")
+    opened.wait_for_selector("details[open] >> text=You may not write")
     assert opened.locator("details[open]").count() == 1
     assert opened.is_visible("#filters") == scripts
 
