@@ -36,12 +36,12 @@ def squares(figure):
     ("given", "name", "checks"),
     [
         ({}, "pass", ""),
-        ({"fires": "d"}, "FAIL", "d"),
-        ({"fires": "a"}, "walk-back", "a"),  # D1 counts beside another check only
-        ({"fires": "abc"}, "FAIL", "a, b, c"),
+        ({"fires": "d"}, "FAIL", "D3"),
+        ({"fires": "a"}, "walk-back", "D1"),  # D1 counts beside another check only
+        ({"fires": "abc"}, "FAIL", "D1, D2, C"),
         ({"depth_fires": None}, "incomplete", ""),
         ({"finite": [True, True, False]}, "FAIL", "\N{INFINITY}"),
-        ({"depth_distance": [0.03, -0.02, 0.03]}, "pass", "d?"),
+        ({"depth_distance": [0.03, -0.02, 0.03]}, "pass", "D3?"),
     ],
 )
 def test_a_run_over_seeds_has_one_outcome_and_the_checks_that_decide_it(given, name, checks):
@@ -54,7 +54,7 @@ def test_the_matrix_has_a_square_for_every_run_in_every_setting_that_has_it():
     rows += [network("fa", setting="vit", depth_fires=None)]
     found = squares(drawn("verdict_matrix", tidy_of(rows), labels={"bp": "BP", "vit": "ViT-Mini"}))
     outcomes = {("BP", "ViT-Mini"): ("pass", "", 3), ("BP", "mlp"): ("pass", "", 2),
-                ("dfa", "mlp"): ("walk-back", "a, c", 3), ("fa", "ViT-Mini"): ("incomplete", "", 1)}  # fmt: skip
+                ("dfa", "mlp"): ("walk-back", "D1, C", 3), ("fa", "ViT-Mini"): ("incomplete", "", 1)}  # fmt: skip
     for place, (name, checks, n) in outcomes.items():
         text, colour = found.pop(place)
         assert text.splitlines() == [name, *filter(None, [checks]), f"n = {n}"]

@@ -34,10 +34,10 @@ def draw(
     """The quantity behind each check, for every run, best mean accuracy first; every point is one seed
     with its 95 % interval, the bar their mean; a ring is around a seed whose interval contains the
     limit. Under a run's name is its verdict over the seeds: the checks that fire, and with a question
-    mark those that are borderline. (a) Largest growth of the median norm of the state in one block: D1
-    fires above its limit. (b) Median norm of the batch-mean loss's gradient at the last state: D2 fires
-    below its limit. (c) Mean pairwise cosine of the batches' mean gradients at the middle state. (d)
-    Accuracy on the whole test set beside that of the same seed's own frozen baseline (circle) and what
+    mark those that are borderline. D1: largest growth of the median norm of the state in one block,
+    fires above its limit. D2: median norm of the batch-mean loss's gradient at the last state, fires
+    below its limit. C: mean pairwise cosine of the batches' mean gradients at the middle state. D3:
+    accuracy on the whole test set beside that of the same seed's own frozen baseline (circle) and what
     D3 asks for, a margin above it (tick); the dotted line is the mean of the frozen network that
     backpropagation trained. The shaded part of a panel is where the check fires.
     """

@@ -47,12 +47,12 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
     """Judge a run from its rows of the runs table, one for each seed."""
     found = judged(seeds)
     fails, against = found.against(THREE), found.against(FOUR)
-    letters = []
+    checks = []
     for label, name in four_checks().items():
         if found[name].fires or found[name].borderline:
-            letters.append(label + "?" * found[name].borderline)
+            checks.append(label + "?" * found[name].borderline)
     if not found.finite:
-        letters.append("\N{INFINITY}")
+        checks.append("\N{INFINITY}")
     if fails:
         name = "FAIL"
     elif against:
@@ -61,7 +61,7 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
         name = "incomplete"
     else:
         name = "pass"
-    return Outcome(name, ", ".join(letters))
+    return Outcome(name, ", ".join(checks))
 
 
 @style.styled
@@ -70,10 +70,10 @@ def verdict_matrix(
 ) -> Figure:
     """Verdicts of every run (rows, best mean accuracy first) in every setting (columns), over n seeds;
     what was not run has no square. FAIL is the verdict of the three-check protocol, walk-back that of
-    the four-check one alone. The labels are the checks that fire, by the mean over the seeds: a growth
-    of states, b reference gradient, c cross-batch stability, d depth utility, and the infinity sign for
-    a state, gradient or logit that is not finite; a question mark stands at checks whose 95 % interval
-    over the seeds contains their limit, where the four-check verdict depends on them.
+    the four-check one alone. Under it are the checks that fire, by the mean over the seeds: D1 growth
+    of states, D2 reference gradient, C cross-batch stability, D3 depth utility, and the infinity sign
+    for a state, gradient or logit that is not finite; a question mark stands at checks whose 95 %
+    interval contains their limit.
     """
     order = rank_runs(tidy.runs)
     headings = [labels.get(setting, setting) for setting in tidy.settings]
@@ -111,7 +111,7 @@ def decision_utility(
     compare the accuracy with (chance level is in no report), hence nothing withdrawn. "+ cosine":
     withdrawn where the cosine between credit and gradient, averaged over all blocks, is not above 0.
     "+ shallow baseline": where the accuracy is not above that of the same network without blocks,
-    trained by backpropagation. "+ (a)" to "+ (d)": where this one check of the protocol fires. "Full
+    trained by backpropagation. "+ D1" to "+ D3": where this one check of the protocol fires. "Full
     protocol": where the four-check verdict is "needs walk-back"; an incomplete verdict counts as not
     measured. Rows by mean accuracy, best first.
     """
