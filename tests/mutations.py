@@ -361,7 +361,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("figure-hollow", "results/figures/style.py", "(empty, {\"markerfacecolor\": \"white\", ",
          "(empty, {", "cosines with a collapsed reference are hollow",
          "figures_training"),
-        ("figure-outcome", "results/figures/squares.py", "THREE.decides(fires, finite)", "found.against",
+        ("figure-outcome", "results/figures/squares.py", "found.against(THREE), found", "found.against(FOUR), found",
          "a failure of the four-check protocol alone is shown as one", "figures_verdicts"),
         ("figure-infinite", "results/figures/style.py", "found if np.isfinite(found) else np.nan",
          "found", "a mean over an infinite value is no point", "figures figures_training"),
