@@ -91,6 +91,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         add(f"--{kind}", metavar="MODULE:CLASS", help=words)
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="of the output; default %(default)s")
+    add("--details", action="store_true", help="print the evidence of every state and block, too")
     add = parser.add_argument_group("of a user-defined model").add_argument
     words = "on the whole test set, a fraction; default unknown"
     add("--accuracy", type=float, help=words)
@@ -230,6 +231,8 @@ def _audit(options: argparse.Namespace) -> int:
         "json": lambda report: json.dumps(report.replace(**known).to_dict(), indent=2),
     }
     print(forms[options.format](report))
+    if options.details and options.format == "text":
+        print(f"\n{report.details()}")
     return 0
 
 
