@@ -39,14 +39,13 @@ def copy_sources(folder):
         if (ROOT / name).is_file():
             shutil.copyfile(ROOT / name, folder / name)
             continue
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "provided")  # links to here
         shutil.copytree(
             ROOT / name,
             folder / name,
             copy_function=shutil.copyfile,
             ignore=ignore,
             dirs_exist_ok=True,
-            symlinks=True,  # of src/fa_audit/provided
         )
     return folder
 
