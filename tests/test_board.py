@@ -75,12 +75,12 @@ def test_rows_are_sorted_by_accuracy_and_have_margins_checks_and_costs():
         MISSING,
         "1",
     )
-    assert rows["fa"]["checks"].startswith("a fires -1.00 \\[-1.00, -1.00\\] (fires in 3/3); b")
-    assert "d not evaluated" in rows["dfa"]["checks"]
+    assert rows["fa"]["checks"].startswith("D1 fires -1.00 \\[-1.00, -1.00\\] (fires in 3/3); D2")
+    assert "D3 not evaluated" in rows["dfa"]["checks"]
     # The shortest of the seeds; nothing is compared with a training on another device.
     shown = [rows[name]["seconds (x bp)"] for name in ("bp", "fa", "dfa")]
     assert shown == ["10 (1.00)", "40 (4.00)", "5"]
-    assert board_of(run("fa", fires="ad"), narrow=True)["fa"]["fires"] == "a d"
+    assert board_of(run("fa", fires="ad"), narrow=True)["fa"]["fires"] == "D1 D3"
 
 
 def test_frozen_runs_with_a_rate_of_their_own_are_the_baselines():

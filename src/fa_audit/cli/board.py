@@ -15,7 +15,7 @@ FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/
 KEY = (
     "rank: runs that no paired test tells apart share one\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
-    "fires: a growth, b gradient, c stability, d depth; ? is borderline\n"
+    "fires: D1 growth, D2 gradient, C stability, D3 depth; ? is borderline\n"
     "seconds: of the shortest training, in parentheses over bp's"
 )
 

@@ -27,7 +27,8 @@ NOTE = (
     "a rank. Margins: accuracy minus that of the same network with the rule's own frozen blocks, and with bp+frozen, "
     "seed by seed, in points. Checks: outcome over the seeds, mean distance from the limit (growth and gradient in "
     "decades, stability as a cosine, depth in points; negative where it fires) and its 95 % interval, and in how many "
-    "seeds it fires; ? is borderline. Seconds: of the shortest training, in parentheses over bp's on the same device. "
+    "seeds it fires; borderline where the interval contains 0. "
+    "Seconds: of the shortest training, in parentheses over bp's on the same device. "
     "Claim: what a source reports of the rule on a network and budget of its own, and backpropagation (BP) there."
 )
 

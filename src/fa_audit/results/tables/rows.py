@@ -11,7 +11,6 @@ import pandas as pd
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
-from fa_audit.protocol.checks import CHECKS as CHECKS_BY_NAME
 from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE
 from fa_audit.results.statistics import rank_runs, summarise
@@ -75,7 +74,7 @@ class TextColumn:
 
 
 def three_check(group: pd.DataFrame) -> str:
-    """Return the three-check verdict of all seeds, or how many seeds got which."""
+    """Return one three-check verdict for all seeds, and how many share it."""
     return judged(group).text(THREE)
 
 
@@ -101,25 +100,27 @@ def outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
 
 
 def _fires(group: pd.DataFrame) -> str:
-    found = outcomes_of(group)
-    fires = [label for label in four_checks() if found[label].startswith("fires")]
-    return " ".join(label + "?" * found[label].endswith("?") for label in fires) or "none"
+    judgement = judged(group)
+    fires = []
+    for label, name in four_checks().items():
+        if judgement[name].fires:
+            fires.append(label + "?" * judgement[name].borderline)
+    return " ".join(fires) or "none"
 
 
 def _checks(group: pd.DataFrame) -> str:
-    found, texts = outcomes_of(group), []
+    judgement, texts = judged(group), []
     for label, name in four_checks().items():
-        scale = CHECKS_BY_NAME[name].scale
+        check = judgement[name]
+        scale = check.kind.scale
         write = ("{:+.1f}" if scale > 1 else "{:+.2f}").format
-        mean, low, high = (found[f"{label}_{part}"] for part in ("distance", "low", "high"))
-        text = f"{label} {found[label]}"
-        if mean is not None:
-            text += f" {write(scale * mean)}"
-        if low is not None:
-            text += f" [{write(scale * low)}, {write(scale * high)}]"
-        count = found[f"{label}_fires"]
-        if count:
-            text += f" (fires in {count}/{len(group)})"
+        text = f"{label} {check.outcome}"
+        if check.distance is not None:
+            text += f" {write(scale * check.distance)}"
+        if check.around is not None:
+            text += " [{}, {}]".format(*(write(scale * end) for end in check.around))
+        if check.count:
+            text += f" (fires in {check.count}/{len(group)})"
         texts.append(text)
     return "; ".join(texts)
 
