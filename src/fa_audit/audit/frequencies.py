@@ -23,7 +23,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
     # The bias is refitted on the first half of the batches and judged on the other.
     first = sum(len(each.labels) for each in passes[:half])
-    bias = refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
+    bias = _refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits + bias.to(logits), labels)
@@ -34,7 +34,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     return Frequencies(gaps=gaps, refitted=mean_pairwise_cosine(means))
 
 
-def refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
+def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the bias ``(C,)`` that, added to logits ``(N, C)``, minimises their cross-entropy;
     float64.
 

@@ -40,10 +40,10 @@ from fa_audit.networks.trace import LossFunction, in_double, is_dense, reference
 
 # Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
 CreditFunction = Callable[..., Sequence[Tensor]]
-MOST_DIRECTIONS = 4096
+_MOST_DIRECTIONS = 4096
 # The seed of random directions and random credits.
 SEED = 0
-NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
+_NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
 # Metrics that need a method of this package.
 UNKNOWN = {
     "residual_ratio": "credits from a function: what a block adds to its state is not known",
@@ -110,9 +110,9 @@ def measure_given_credits(
     blocks = []
     for layer, aligned in enumerate(alignment(credits, gradients)):
         scale = {"scale": _scale(credits[layer], gradients[layer + 1])}
-        null = nulls_of_block(fresh, layer, NO_DRAW)
+        null = nulls_of_block(fresh, layer, _NO_DRAW)
         blocks.append(aligned | worth[layer] | scale | null | unknown)
-    return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, NO_DRAW))
+    return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, _NO_DRAW))
 
 
 def _scale(a: Tensor, g: Tensor) -> Measured:
@@ -137,8 +137,8 @@ def checked_credits(
         if function is not None and not callable(function):
             expected = "expected a function that returns credits"
             raise AuditError(f"{name}: found {shortened(function)}; {expected}.")
-    if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
-        expected = f"expected an integer 1..{MOST_DIRECTIONS}"
+    if not is_count(directions) or not 1 <= directions <= _MOST_DIRECTIONS:
+        expected = f"expected an integer 1..{_MOST_DIRECTIONS}"
         raise AuditError(f"directions: found {shortened(directions)}; {expected}.")
     if blocks is not None:
         numbers = blocks if isinstance(blocks, Collection) else (blocks,)

@@ -98,11 +98,11 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise AuditError(f"{call} returned {type(model).__name__}; expected a torch.nn.Module.")
     if entry["weights"] is not None:
-        load_weights(model, entry["weights"])
+        _load_weights(model, entry["weights"])
     return model
 
 
-def load_weights(model: nn.Module, path: str) -> None:
+def _load_weights(model: nn.Module, path: str) -> None:
     """Load a model's state dict from a safetensors file, which cannot execute code.
 
     Raises:

@@ -30,7 +30,7 @@ from fa_audit.training.trajectory import check_history, read_trajectory
 # An accuracy may differ by this on another device than that of the training.
 ROUNDING = 0.005
 # Advice on a sidecar, and on a baseline, of another run than the checkpoint that a person named.
-HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
+_HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 
 
 def read_run(
@@ -65,7 +65,7 @@ def read_run(
     """
     own_method = load_method(method) if method else None
     learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
-    expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
+    expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *_HINTS)
     facts = _facts(sidecar, trajectory, checkpoint, expected, own_files)
     check_spec(learner.spec, expected, checkpoint)
     compared = _compared(baselines, expected, own_baseline)

@@ -39,7 +39,7 @@ from fa_audit.methods.method import Credits, added, one_hot, state_widths
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
-PROJECTIONS, TURNS = 16, 10.0
+_PROJECTIONS, _TURNS = 16, 10.0
 # Probabilities keep this distance from 0 and 1, so that n lies within 4.8.
 EDGE = 1e-6
 
@@ -51,17 +51,17 @@ class ForwardGradient(LocalPred):
         state ``W``, with ``w`` below, ``(17, d)``.
         """
         state, inputs = super().init_state(network, generator), prod(network.image_shape)
-        drawn = torch.randn(inputs, PROJECTIONS, generator=generator)
-        state.register_buffer("projections", drawn * (inputs * PROJECTIONS) ** -0.5)
+        drawn = torch.randn(inputs, _PROJECTIONS, generator=generator)
+        state.register_buffer("projections", drawn * (inputs * _PROJECTIONS) ** -0.5)
         for nets, width in zip(state.children(), state_widths(network)):
-            nets.register_buffer("turns", torch.empty(PROJECTIONS + 1, width))
+            nets.register_buffer("turns", torch.empty(_PROJECTIONS + 1, width))
         self.update_state(network, state, generator)
         return state
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         for nets in state:
             drawn = torch.randn(nets.turns.shape, generator=randomness, device=randomness.device)
-            nets.turns.copy_(TURNS * drawn)
+            nets.turns.copy_(_TURNS * drawn)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the gradients along the perturbations, ``(B, d)``, and the losses with those in

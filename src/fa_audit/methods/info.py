@@ -16,7 +16,7 @@ from fa_audit.core.registry import entry_of
 from fa_audit.methods import METHODS
 
 NOT_STATED = "not stated by the method"
-TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
+_TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
 SYMBOLS = (
     "h_l: input of block l, h_L: of the head; p: softmax of the logits, y: one-hot label, s = p - y, t_l = l/L; CE:"
     " cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block l with its weights W replaced by B"
@@ -57,7 +57,7 @@ class MethodInfo:
     constants: Mapping[str, Any] = field(default_factory=dict)
 
 
-LOCAL = MethodInfo(
+_LOCAL = MethodInfo(
     normalises=False,
     latex=r"a_l = \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1}",
     feedback="learned linear classifier per block",
@@ -65,24 +65,24 @@ LOCAL = MethodInfo(
     source="Nokland, Eidnes 2019",
     relative_time=1.2,
 )
-TRANSPORTED = MethodInfo(
+_TRANSPORTED = MethodInfo(
     feedback="learned B, a partner of every weight of the blocks",
     passes="3 forward, 2 backward",
     relative_time=2.0,
     random_feedback=True,
 )
-SIGNS = replace(TRANSPORTED, source="Liao, Leibo, Poggio 2016")
-DIRECT = MethodInfo(
+_SIGNS = replace(_TRANSPORTED, source="Liao, Leibo, Poggio 2016")
+_DIRECT = MethodInfo(
     feedback="fixed random B_l, d x C, per block",
     drawn="entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed",
     random_feedback=True,
 )
-RELAXED = MethodInfo(
+_RELAXED = MethodInfo(
     normalises=False,
     feedback="the forward weights, by relaxation",
     drawn="none is drawn: states relax through the forward weights",
 )
-INVERSES = MethodInfo(
+_INVERSES = MethodInfo(
     drawn="learned nets g_l, initialised as torch's linear layers are, trained with the network",
 )
 INFO: dict[str, MethodInfo] = {
@@ -98,65 +98,65 @@ INFO: dict[str, MethodInfo] = {
     "fa": MethodInfo(
         summary="feedback alignment: a fixed random matrix per block carries the credit down",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l B_l",
-        latex=TOP + "a_l B_l",
+        latex=_TOP + "a_l B_l",
         feedback="fixed random B_l, d x d, per block",
         drawn="entries N(0, 1/d), standard deviation 1/sqrt(d); drawn once before training, fixed",
         source="Lillicrap, Cownden, Tweed, Akerman 2016",
         random_feedback=True,
     ),
     "fa_layerwise": replace(
-        TRANSPORTED,
+        _TRANSPORTED,
         summary="feedback alignment, layer by layer: a fixed random partner of every weight carries the gradient back",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B]",
-        latex=TOP + r"a_l\,J_l[W \to B]",
+        latex=_TOP + r"a_l\,J_l[W \to B]",
         feedback="fixed random B, a partner of every weight of the blocks",
         drawn="entries N(0, 1/fan in), drawn once, fixed",
         source="Lillicrap, Cownden, Tweed, Akerman 2016",
     ),
     "dfa": replace(
-        DIRECT,
+        _DIRECT,
         summary="direct feedback alignment: a fixed random matrix per block projects the output error",
         equation="a_l = (p - y) B_l^T",
         latex=r"a_l = (p - y)\,B_l^\top",
         source="Nokland 2016",
     ),
     "drtp": replace(
-        DIRECT,
+        _DIRECT,
         summary="direct random target projection: a fixed random matrix per block projects the label",
         equation="a_l = (1/C - y) B_l^T",
         latex=r"a_l = (1/C - y)\,B_l^\top",
         source="Frenkel, Lefebvre, Bol 2021",
     ),
     "usf": replace(
-        SIGNS,
+        _SIGNS,
         summary="uniform sign-symmetric feedback: the signs of the weights, all of one magnitude",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> sign(W) / sqrt(fan_in)]",
-        latex=TOP + r"a_l\,J_l[W \to \mathrm{sign}(W)/\sqrt{\mathrm{fan\ in}}]",
+        latex=_TOP + r"a_l\,J_l[W \to \mathrm{sign}(W)/\sqrt{\mathrm{fan\ in}}]",
         feedback="signs of the weights",
         drawn="none is drawn: signs of the present weights, all of magnitude 1/sqrt(fan in)",
         random_feedback=False,
     ),
     "brsf": replace(
-        SIGNS,
+        _SIGNS,
         summary="batchwise random sign-symmetric feedback: as frsf, with new magnitudes every minibatch",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M_t sign(W)]",
-        latex=TOP + r"a_l\,J_l[W \to M_t \circ \mathrm{sign}(W)]",
+        latex=_TOP + r"a_l\,J_l[W \to M_t \circ \mathrm{sign}(W)]",
         feedback="signs of the weights, magnitudes M_t drawn per minibatch",
         drawn="magnitudes |N(0, 1/fan in)|, fresh for every minibatch; signs of the present weights",
     ),
     "frsf": replace(
-        SIGNS,
+        _SIGNS,
         summary="fixed random sign-symmetric feedback: the signs of the weights, fixed random magnitudes",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M sign(W)]",
-        latex=TOP + r"a_l\,J_l[W \to M \circ \mathrm{sign}(W)]",
+        latex=_TOP + r"a_l\,J_l[W \to M \circ \mathrm{sign}(W)]",
         feedback="signs of the weights, fixed random magnitudes M",
         drawn="magnitudes |N(0, 1/fan in)|, drawn once, fixed; signs of the present weights",
     ),
     "kolen_pollack": replace(
-        TRANSPORTED,
+        _TRANSPORTED,
         summary="Kolen-Pollack: random feedback weights that copy the updates of the forward weights",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = dW",
-        latex=TOP + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \mathrm{d}W",
+        latex=_TOP + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \mathrm{d}W",
         drawn="entries N(0, 1/fan in) at first; learned: every step adds the forward weight's update, with the same"
         " decay",
         source="Kolen, Pollack 1994; Akrout et al. 2019",
@@ -172,10 +172,10 @@ INFO: dict[str, MethodInfo] = {
         random_feedback=True,
     ),
     "weight_mirror": replace(
-        TRANSPORTED,
+        _TRANSPORTED,
         summary="weight mirror: random feedback weights that noise through each layer draws towards its own",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
-        latex=TOP
+        latex=_TOP
         + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \eta\,\overline{W\xi\xi^\top} - \lambda B",
         drawn="entries N(0, 1/fan in) at first; learned from noise xi, N(0, 1), fresh for every minibatch",
         source="Akrout et al. 2019",
@@ -184,7 +184,7 @@ INFO: dict[str, MethodInfo] = {
         constants={"eta": 0.01, "decay": 0.01, "sigma": 1.0, "draws": 128},
     ),
     "dtp": replace(
-        INVERSES,
+        _INVERSES,
         summary="difference target propagation: learned inverses carry targets down",
         equation="t_L = h_L - eta dCE/dh_L,  t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),  a_l = (h_{l+1} - t_{l+1}) / eta",
         latex=r"t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),\quad a_l = (h_{l+1} - t_{l+1})/\eta",
@@ -195,7 +195,7 @@ INFO: dict[str, MethodInfo] = {
         constants={"eta": 0.33, "sigma": 0.36, "hidden": 256, "inverse_rate": 7.0},
     ),
     "dtp_drl": replace(
-        INVERSES,
+        _INVERSES,
         summary="target propagation with a difference reconstruction loss: inverses of the whole path carry targets",
         equation="t_out = z - eta (p - y),  t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),  a_l = (h_{l+1} - t_{l+1}) / eta",
         latex=r"t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),\ t_{L+1} = z - \eta(p - y),\ a_l = (h_{l+1} - t_{l+1})/\eta",
@@ -212,7 +212,7 @@ INFO: dict[str, MethodInfo] = {
         },
     ),
     "predictive_coding": replace(
-        RELAXED,
+        _RELAXED,
         summary="predictive coding: weights follow the prediction errors of states that relax towards the label",
         equation="a_l = F_l(h_l) - h_{l+1} of relaxed states",
         latex=r"a_l = F_l(h_l^{\mathrm{relaxed}}) - h_{l+1}^{\mathrm{relaxed}}",
@@ -234,12 +234,12 @@ INFO: dict[str, MethodInfo] = {
         constants={"beta": 0.01, "alpha": 0.5, "steps": 2},
     ),
     "local_pred": replace(
-        LOCAL,
+        _LOCAL,
         summary="local prediction losses: every block has a linear classifier of its own",
         equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y)",
     ),
     "local_sim": replace(
-        LOCAL,
+        _LOCAL,
         summary="local similarity losses: every block makes samples as alike as their labels are",
         equation="a_l = d/dh_{l+1} mean (S(M_l h_{l+1}) - S(y))^2,  S: cosines of the batch's samples",
         latex=r"a_l = \partial\,\|S(M_l h_{l+1}) - S(y)\|^2/\partial h_{l+1}",
@@ -247,7 +247,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.8,
     ),
     "local_predsim": replace(
-        LOCAL,
+        _LOCAL,
         summary="local losses, prediction and similarity: 0.01 local_pred + 0.99 local_sim",
         equation="a_l = (1 - beta) a_l^pred + beta a_l^sim",
         latex=r"a_l = (1 - \beta)\,a_l^{\mathrm{pred}} + \beta\,a_l^{\mathrm{sim}}",
@@ -256,13 +256,13 @@ INFO: dict[str, MethodInfo] = {
         constants={"beta": 0.99},
     ),
     "layerwise": replace(
-        LOCAL,
+        _LOCAL,
         summary="layer-wise training: local_pred, one block after the other",
         equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y), learned in the l-th stage of L",
         source="Belilovsky, Eickenberg, Oyallon 2019",
     ),
     "forward_gradient": replace(
-        LOCAL,
+        _LOCAL,
         summary="forward gradient: local_pred's gradient, along one random direction for every sample and block",
         equation="a_l = (n . d/dh_{l+1} CE(A_l h_{l+1} + b_l, y)) n,  n ~ N(0, I) of each sample",
         latex=r"a_l = (n \cdot \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1})\,n",
@@ -272,7 +272,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.4,
     ),
     "ep": replace(
-        RELAXED,
+        _RELAXED,
         summary="equilibrium propagation: weights follow states that relax towards a lower loss",
         equation="a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta",
         latex=r"a_l = -(h_{l+1}^{\mathrm{nudged}} - h_{l+1}^{\mathrm{free}})/\beta",
@@ -282,7 +282,7 @@ INFO: dict[str, MethodInfo] = {
         constants={"beta": 0.5, "steps": 20, "alpha": 0.2, "symmetric": False},
     ),
     "ep_symmetric": replace(
-        RELAXED,
+        _RELAXED,
         summary="equilibrium propagation with symmetric nudging: phases of +beta and -beta, and their difference",
         equation="a_l = -(h_{l+1}^{+beta} - h_{l+1}^{-beta}) / (2 beta)",
         latex=r"a_l = -(h_{l+1}^{+\beta} - h_{l+1}^{-\beta})/(2\beta)",
@@ -346,7 +346,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=3.5,
     ),
     "mono_forward": replace(
-        LOCAL,
+        _LOCAL,
         summary="Mono-Forward: every layer projects its activity to one goodness per class",
         equation="a_l = d/dh_{l+1} CE(M_l relu(h_{l+1}), y)",
         latex=r"a_l = \partial\,\mathrm{CE}(M_l\,\mathrm{relu}(h_{l+1}), y)/\partial h_{l+1}",

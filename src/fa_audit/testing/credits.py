@@ -37,16 +37,16 @@ from fa_audit.training.learner import Learner, learn, shape_problem
 GENTLE = {"epochs": 10, "lr": 3e-3}
 NETWORKS = ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True})
 # Relative to the longest credit: below it, a change of a sample did not matter.
-SAME_ROW = 1e-4
+_SAME_ROW = 1e-4
 # The same for a sample's place: relaxations add up rounding errors.
-SAME_PLACE = 1e-2
+_SAME_PLACE = 1e-2
 LEAST_COSINE = 0.1
 # A cosine that no credit has by chance.
 AGAINST = -0.5
 # Equal negatives reach a larger ratio of objectives, right to wrong labels.
-TELLING = 0.95
+_TELLING = 0.95
 # Relative to the norm of the weights.
-SMALL_STEP = 1e-2
+_SMALL_STEP = 1e-2
 
 
 def shapes(subject: Subject) -> None:
@@ -201,7 +201,7 @@ def rows(subject: Subject) -> None:
         after = named_credits(learner, images, targets)
         for name, credit in before.items():
             longest = torch.stack([credit, after[name]]).norm(dim=-1).max()
-            moved = (after[name] - credit).norm(dim=-1) > SAME_ROW * longest
+            moved = (after[name] - credit).norm(dim=-1) > _SAME_ROW * longest
             changed = moved.nonzero().flatten().tolist()
             zero = not credit[row].any() and not after[name][row].any()
             alone = subject.method.across_samples or set(changed) <= {row}
@@ -212,8 +212,8 @@ def rows(subject: Subject) -> None:
 
     def same(name: str, a: Tensor) -> bool:
         # Rounding errors have no order.
-        scale = max(a.norm(), SAME_PLACE * longest)
-        return not (turned[name].flip(0) - a).norm() > SAME_PLACE * scale
+        scale = max(a.norm(), _SAME_PLACE * longest)
+        return not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale
 
     expect_each(before, same, "another credit of {} for a sample at another place of the batch")
 
@@ -285,7 +285,7 @@ def downhill(subject: Subject) -> None:
         size = torch.cat([p.flatten() for p in steps]).norm()
         slope = torch.cat([g.flatten() for g in steps.values()]).norm()
         for parameter, gradient in steps.items():
-            parameter.data.sub_(SMALL_STEP * size / slope * gradient)
+            parameter.data.sub_(_SMALL_STEP * size / slope * gradient)
         after = _loss(learner, x, labels)
         expect(after < before, f"a loss that goes from {before:.6f} to {after:.6f}")
 
@@ -301,7 +301,7 @@ def _tells_labels(subject: Subject) -> None:
         wrong.append(credits_of(learner, x, (labels + shift) % CLASSES).objective)
     least = min(wrong)
     found = f"an objective of {right:.4g} for the labels and {least:.4g} for others"
-    expect(right < least - (1 - TELLING) * abs(least), found)
+    expect(right < least - (1 - _TELLING) * abs(least), found)
 
 
 @torch.no_grad()

@@ -47,14 +47,14 @@ ROUNDING = 1e-3
 # The least cosine of an objective's gradients with those that its credits imply.
 LEAST_COSINE = 0.5
 # Cosine of a sample's credits in batches of two sizes.
-PARALLEL = 0.999
+_PARALLEL = 0.999
 # The least share of a credit's features that are ever other than 0.
-LEAST_FILLED = 0.5
+_LEAST_FILLED = 0.5
 LARGE = {"width": 150, "depth": 9}
 # As large as the audits' batch.
-LARGE_BATCH, MANY_CLASSES = 128, 11
+_LARGE_BATCH, _MANY_CLASSES = 128, 11
 # Where in a training steps are checked.
-PROGRESS = (0.0, 0.25, 0.5, 0.75)
+_PROGRESS = (0.0, 0.25, 0.5, 0.75)
 NARROW = (torch.float16, torch.bfloat16)
 # More different values than signs and the like have.
 MANY = 100
@@ -126,7 +126,7 @@ def trains(subject: Subject) -> None:
     """
     learner, randomness = subject.build(lr=2e-3), subject.generator()
     optimiser = learner.optimiser()
-    for progress, batch in zip(PROGRESS * 2, _minibatches(subject, 8), strict=True):
+    for progress, batch in zip(_PROGRESS * 2, _minibatches(subject, 8), strict=True):
         learner.method.begin_epoch(learner.state, progress)
         optimiser.zero_grad()
         _check_step(learner, batch, randomness)
@@ -217,22 +217,22 @@ def sizes(subject: Subject) -> None:
     A sample's credits may be of another length in a batch of another size, but not of another
     direction.
     """
-    learner, randomness = subject.build(MANY_CLASSES, **LARGE), generator(subject.seed, "sizes")
-    x = torch.randn(LARGE_BATCH, *learner.image_shape, generator=randomness)
-    labels = torch.randint(MANY_CLASSES, (LARGE_BATCH,), generator=randomness)
+    learner, randomness = subject.build(_MANY_CLASSES, **LARGE), generator(subject.seed, "sizes")
+    x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
+    labels = torch.randint(_MANY_CLASSES, (_LARGE_BATCH,), generator=randomness)
     whole, part = named_credits(learner, x, labels), named_credits(learner, x[:8], labels[:8])
-    where = f" at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
+    where = f" at width {LARGE['width']}, {LARGE['depth']} blocks, {_MANY_CLASSES} classes"
     expect_finite(whole | part, where)
     # A few features filled in most samples and the others in none, unlike sparse credits.
     idle = []
     for name, credit in whole.items():
         used = credit.any(dim=0)
-        if 0 < used.float().mean() < LEAST_FILLED < (credit[:, used] != 0).float().mean():
+        if 0 < used.float().mean() < _LEAST_FILLED < (credit[:, used] != 0).float().mean():
             idle.append(name)
     expect_none(idle, f"zeros in most features of the credit of {{}}{where}")
     if not subject.method.across_samples:
         found = "another direction of the credit of {} in a larger batch"
-        expect_each(part, lambda name, a: not _cosine(a, whole[name][:8]) < PARALLEL, found)
+        expect_each(part, lambda name, a: not _cosine(a, whole[name][:8]) < _PARALLEL, found)
     _check_step(learner, (x, labels), randomness)
     small = topmost_cosine(subject.build(), *subject.batch(16))
     # Other methods have to learn to point first.

@@ -57,12 +57,12 @@ from fa_audit.training.learner import Learner, residual_energy
 from fa_audit.training.resume import Resume
 
 # By a trait, the checks that it frees a method of.
-FREED = {
+_FREED = {
     "across_samples": (credits.rows, steps.sizes),
     "own_objective": (steps.trains, credits.direction, credits.downhill),
 }
 # Chance is 1/6.
-WELL_ABOVE_CHANCE = 0.6
+_WELL_ABOVE_CHANCE = 0.6
 # Credits with a larger cosine are the gradients.
 EXACT = 0.999
 # A cosine that a matrix of hundreds of entries has with no other by chance.
@@ -111,7 +111,7 @@ def learns(subject: Subject) -> None:
     unsigned = math.isnan(credits.topmost_cosine(learner, *batch))
     for changes in ({}, {"penalty": 0.01}, {"random_targets": True}):
         accuracy = subject.trained(epochs=6, terminal_norm=False, **changes).accuracy
-        above, may = accuracy >= WELL_ABOVE_CHANCE, "random_targets" not in changes
+        above, may = accuracy >= _WELL_ABOVE_CHANCE, "random_targets" not in changes
         found = f"accuracy {accuracy:.2f} on separable classes with {changes or 'no options'}"
         expect(above == may or (may and unsigned), found)
 
@@ -331,12 +331,12 @@ def traits(subject: Subject) -> None:
     of them. Drop it, and more is checked.
     """
     kind = type(subject.method)
-    for name in FREED:
+    for name in _FREED:
         if not getattr(kind, name):
             continue
         strict = type(kind.__name__, (kind,), {name: False})(**vars(subject.method))
         try:
-            for check in FREED[name]:
+            for check in _FREED[name]:
                 check(replace(subject, method=strict))
         except Finding:
             continue

@@ -29,7 +29,7 @@ from fa_audit.training.learner import Learner, build
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
 # Characters of torch's message in an error.
-LONGEST = 500
+_LONGEST = 500
 HINT = "name another file, or delete a damaged one and train the run again"
 
 
@@ -215,4 +215,4 @@ def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
 
 def _message(error: BaseException) -> str:
     """Return an error's message on one line, without a full stop at the end."""
-    return " ".join(str(error).split())[:LONGEST].rstrip(" .")
+    return " ".join(str(error).split())[:_LONGEST].rstrip(" .")

@@ -120,7 +120,7 @@ def build(
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         network.image_shape = image_shape
         if spec.architecture not in ARCHITECTURES:
-            check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
+            _check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
         if method.equal_widths and network.reshapes:
             raise AuditError(
                 f"method '{spec.method}' reads all states alike (equal_widths); found blocks of '{spec.architecture}'"
@@ -144,7 +144,7 @@ def build(
     return Learner(spec, image_shape, network, method, state)
 
 
-def check_network(
+def _check_network(
     name: str,
     network: Network,
     image_shape: tuple[int, ...],
@@ -287,10 +287,10 @@ def learn(
 
 
 # Where the backward pass starts, and the gradient there (None: 1).
-Term = tuple[Tensor, Tensor | None]
+_Term = tuple[Tensor, Tensor | None]
 
 
-def _penalty(learner: Learner, run: Trace) -> list[Term]:
+def _penalty(learner: Learner, run: Trace) -> list[_Term]:
     """Return the residual penalty of the trainable blocks, if there are any."""
     residuals = run.residuals[learner.spec.frozen_blocks :]
     if not learner.spec.penalty or not residuals:
@@ -298,7 +298,7 @@ def _penalty(learner: Learner, run: Trace) -> list[Term]:
     return [(learner.spec.penalty * residual_energy(residuals), None)]
 
 
-def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
+def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
     """Return the terms that train embedding and trainable blocks of a local method; none for
     backpropagation.
     """

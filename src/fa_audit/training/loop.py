@@ -32,7 +32,7 @@ from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
 WIDE = 1024
 Batches = list[tuple[Tensor, Tensor]]
 # Loss and accuracy of an epoch's minibatches.
-Seen = tuple[float | None, float | None]
+_Seen = tuple[float | None, float | None]
 log = logging.getLogger(__name__)
 
 
@@ -160,7 +160,7 @@ def _log_epoch(spec: RunSpec, rows: list[Row], seconds: float) -> None:
 
 def _run_epoch(
     learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int
-) -> Seen:
+) -> _Seen:
     """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and accuracy
     of the augmented minibatches, each before its update.
     """
@@ -204,7 +204,9 @@ def _batches(
         yield x, targets
 
 
-def observe(learner: Learner, test: Batches, *, epoch: int, seen: Seen = (None, None)) -> list[Row]:
+def observe(
+    learner: Learner, test: Batches, *, epoch: int, seen: _Seen = (None, None)
+) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch; a row's growth and credit cosines belong to the

@@ -12,7 +12,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 # The column that decides, at the last state.
-GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
+_GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:
@@ -22,7 +22,7 @@ def fired(check: str, states: Sequence[Row], limit: float) -> bool:
     if check == "D1":
         return any(row["growth"] > limit for row in states if row["growth"] is not None)
     last = max(states, key=lambda row: row["layer"])
-    norm = last[GRADIENTS[check]]
+    norm = last[_GRADIENTS[check]]
     return norm is not None and bool(norm < limit)
 
 

@@ -12,14 +12,16 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 # The defaults of torch.optim.AdamW.
-BETAS, EPS = (0.9, 0.999), 1e-8
+_BETAS, EPS = (0.9, 0.999), 1e-8
 MOMENTUM = 0.9
 # What a rule remembers of a parameter.
-Moments = dict[str, Tensor]
-Move = Callable[[list[Tensor], list[Moments], Tensor, float], None]
+_Moments = dict[str, Tensor]
+Move = Callable[[list[Tensor], list[_Moments], Tensor, float], None]
 
 
-def adamw_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay: float) -> None:
+def _adamw_step(
+    parameters: list[Tensor], moments: list[_Moments], lr: Tensor, decay: float
+) -> None:
     """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as
     ``torch.optim.AdamW(fused=True)``.
     """
@@ -33,15 +35,15 @@ def adamw_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, dec
         fused=True,
         lr=lr,
         weight_decay=decay,
-        beta1=BETAS[0],
-        beta2=BETAS[1],
+        beta1=_BETAS[0],
+        beta2=_BETAS[1],
         eps=EPS,
         amsgrad=False,
         maximize=False,
     )
 
 
-def sgd_step(parameters: list[Tensor], moments: list[Moments], lr: Tensor, decay: float) -> None:
+def _sgd_step(parameters: list[Tensor], moments: list[_Moments], lr: Tensor, decay: float) -> None:
     """Gradient descent with momentum 0.9 and decay in the gradient, as
     ``torch.optim.SGD(momentum=0.9, fused=True)``.
 
@@ -66,14 +68,14 @@ def _gradients(parameters: list[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def _column(moments: list[Moments], name: str) -> list[Tensor]:
+def _column(moments: list[_Moments], name: str) -> list[Tensor]:
     return [entry[name] for entry in moments]
 
 
 # How parameters move, and the names of the moments.
 RULES: dict[str, tuple[Move, tuple[str, ...]]] = {
-    "adamw": (adamw_step, ("step", "exp_avg", "exp_avg_sq")),
-    "sgd": (sgd_step, ("momentum",)),
+    "adamw": (_adamw_step, ("step", "exp_avg", "exp_avg_sq")),
+    "sgd": (_sgd_step, ("momentum",)),
 }
 
 
@@ -103,7 +105,7 @@ class Optimiser:
         kind = torch.float64 if device.type == "cpu" else torch.float32
         self.lr = torch.tensor(lr, dtype=kind, device=device)
         self.clips = clips
-        self.moments: dict[int, Moments] = {}
+        self.moments: dict[int, _Moments] = {}
         self._move, self._names = RULES[rule]
 
     def set_lr(self, lr: float) -> None:
@@ -115,7 +117,7 @@ class Optimiser:
         """Return every parameter, in the order of the groups."""
         return [parameter for parameters, *_ in self.groups for parameter in parameters]
 
-    def restore(self, moments: dict[int, Moments]) -> None:
+    def restore(self, moments: dict[int, _Moments]) -> None:
         """Continue from the moments of an interrupted training, on any device."""
         parameters = self.parameters
         for index, entry in moments.items():
@@ -153,7 +155,7 @@ class Optimiser:
             nn.utils.clip_grad_norm_(own.values(), norm)
             clipped |= own.keys()
 
-    def _moments_of(self, index: int, parameter: Tensor) -> Moments:
+    def _moments_of(self, index: int, parameter: Tensor) -> _Moments:
         """Return the moments of a parameter; all zero before its first step."""
         if index not in self.moments:
             self.moments[index] = {name: torch.zeros_like(parameter) for name in self._names}

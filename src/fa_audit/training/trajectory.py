@@ -17,9 +17,9 @@ TRAJECTORY_COLUMNS = (
     "epoch", "layer", "hidden_norm", "grad_norm", "growth", *at_both_sides("cosine"), "grad_norm_1024", "train_loss",
     "train_accuracy", "test_accuracy",
 )  # fmt: skip
-MAY_BE_ABSENT = ("growth", *at_both_sides("cosine"))
+_MAY_BE_ABSENT = ("growth", *at_both_sides("cosine"))
 # Absent at epoch 0.
-OF_TRAINING = ("train_loss", "train_accuracy")
+_OF_TRAINING = ("train_loss", "train_accuracy")
 HINT = "Delete it and run the training again."
 Row = dict[str, float | int | None]
 
@@ -56,8 +56,8 @@ def read_trajectory(path: str | Path) -> list[Row]:
 def _value(name: str, fields: Mapping[str, str]) -> int | float | None:
     """Return the number in a field; None where the field may be empty and is."""
     text = fields[name]
-    untrained = name in OF_TRAINING and fields["epoch"] == "0"
-    if text == "" and (untrained or name in MAY_BE_ABSENT):
+    untrained = name in _OF_TRAINING and fields["epoch"] == "0"
+    if text == "" and (untrained or name in _MAY_BE_ABSENT):
         return None
     return int(text) if name in ("epoch", "layer") else float(text)
 
