@@ -93,7 +93,7 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
 
 
 def typed(value: Any) -> Any:
-    """Return a value of ``--config``, where Snakemake leaves numbers inside of mappings as texts."""
+    """Return a value of ``--config``, where the workflow leaves numbers inside of mappings as texts."""
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):
