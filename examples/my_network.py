@@ -1,13 +1,15 @@
 """A network and its training in plain PyTorch, as an author brings them to an audit: a residual MLP under DFA.
 
-Nothing in this file knows of fa-audit. README.md audits what it trains; docs/tutorial.md goes through it line by line.
-Replace it by your own code: a model, its frozen twin, and about ten batches of the test set.
+README.md and docs/tutorial.md audit what it trains. Replace it by your own code: a model whose states a `HookPoint`
+marks, its frozen twin, and about ten batches of the test set.
 """
 
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+
+from fa_audit import HookPoint
 
 WIDTH, DEPTH, CLASSES, TRAINING = 128, 4, 10, 997
 
@@ -42,14 +44,15 @@ class ResidualMLP(nn.Module):
         self.embed = nn.Linear(inputs.shape[1], WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(DEPTH))
         self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
+        self.hook = HookPoint()  # returns its input
         self.register_buffer(
             "feedback", torch.randn(DEPTH + 1, CLASSES, WIDTH)
         )  # of the embedding and every block
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.embed(x)
+        h = self.hook(self.embed(x))
         for block in self.blocks:
-            h = block(h)
+            h = self.hook(block(h))
         return self.head(h)
 
 

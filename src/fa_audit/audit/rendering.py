@@ -72,7 +72,9 @@ def _scope(audit: Audit) -> str:
     """Say which states were audited, and what they do not see."""
     names = audit.about.get("states") or ["h_0", f"h_{len(audit.layers) - 1}"]
     covered = f"{100 * audit.about.get('covered', 1.0):.0f} %"
-    text = f"{len(audit.layers)} states, {names[0]} to {names[-1]}, {covered} of layers."
+    # One HookPoint that is called for every state has one name.
+    places = f"at {names[0]}" if len(set(names)) == 1 else f"{names[0]} to {names[-1]}"
+    text = f"{len(audit.layers)} states, {places}, with {covered} of the layers between them."
     if audit.about.get("partial"):
         shares = [share or 0 for share in audit.about["past"]]
         past = percent(min(max(shares), 1))
