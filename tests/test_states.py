@@ -415,7 +415,7 @@ def test_a_model_without_a_forward_is_audited_by_a_pass_of_one_s_own():
     assert_true(report, model.passes, *batches[0])
 
 
-# --- what docs/not_audited.md says
+# --- what cannot be audited (docs/auditing.md)
 # ----------------------------------------------------------------------------------
 
 

@@ -91,7 +91,7 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
         )
         raise AuditError(
             f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the largest of this"
-            f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/gpu.md). Use {others}."
+            f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/cluster.md). Use {others}."
         )
 
 
