@@ -369,7 +369,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("figure-infinite", "results/figures/style.py", "found if np.isfinite(found) else np.nan",
          "found", "a mean over an infinite value is no point", "figures figures_training"),
         # --- files and the workflow
-        ("not-atomic", "core/files.py", "write(part)", "write(path), write(part)", "files appear whole", "files"),
+        ("not-atomic", "core/files.py", "write(part)\n        part.chmod",
+         "write(path), write(part)\n        part.chmod", "files appear whole", "files"),
         ("json-nan", "core/files.py", "allow_nan=False", "allow_nan=True", "JSON files hold no NaN", "files"),
         ("code-digest", "core/stages.py", "digest_of(sorted(contents))",
          '""', "an edit of a method retrains its runs", "stages"),

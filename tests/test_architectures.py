@@ -190,7 +190,7 @@ def test_a_frozen_embedding_keeps_every_bit_and_its_network_can_be_audited(datas
         ]
         fixed = ("embed.", "blocks.") if "frozen_blocks" in options else "embed."
         assert kept == [n for n in before if n.startswith(fixed)]
-        assert audit(learner, dataset, None).checks.finite
+        assert audit(learner, dataset, None).finite
 
 
 @every_pair

@@ -339,7 +339,7 @@ def root(logits, labels):
 def test_a_loss_that_grows_with_its_batch_is_a_warning(loss_fn):
     model, batches, description = made("square")
     report = diagnose(model, batches, None, description=description, loss_fn=loss_fn)
-    assert any("size of the batch" in text for text in report.warnings)
+    assert any("size of the batch" in str(warning) for warning in report.warnings)
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,8 @@ def pyramid(tmp_path_factory):
 
 
 def trained(run, network="pyramid:Pyramid"):
-    command = ["train", run, f"{run}.safetensors", "--data", "digits.safetensors", "--epochs", "1"]
+    output = f"{run}.{network.partition(':')[2]}.safetensors"
+    command = ["train", run, output, "--data", "digits.safetensors", "--epochs", "1"]
     return main([*command, "--architecture", network, "--depth", "3"])
 
 
@@ -551,7 +552,7 @@ def test_blocks_of_changing_width_are_trained_and_audited(pyramid, capsys, run):
         "json",
     ]
     capsys.readouterr()
-    assert main(["audit", f"{run}.safetensors", *options]) == 0
+    assert main(["audit", f"{run}.Pyramid.safetensors", *options]) == 0
     audit = json.loads(capsys.readouterr().out)
     assert [block["rho_bp"]["value"] for block in audit["credit"]] == pytest.approx(
         [1, 1, 1], abs=1e-3

@@ -10,6 +10,7 @@ import pytest
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import save_dataset
+from fa_audit.protocol.audit import Audit
 from fa_audit.results.tidy import runs_table
 from fa_audit.training import run_files as runfiles
 from fa_audit.training.resume import Resume
@@ -166,14 +167,9 @@ def test_a_validation_accuracy_is_in_the_audit_and_its_table_and_an_edited_one_i
     ]
     facts = json.loads((trained / "run.json").read_text())
     assert main([*command, "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out) | {
-        "setting": "s",
-        "run": "dfa",
-        "seed": 3,
-        "baseline_runs": {},
-    }
-    row = runs_table([found | {"stopped_after": None}]).iloc[0]
-    assert found["validation_acc"] == row["validation_acc"] == facts["validation_accuracy"]
+    audit = Audit.from_dict(json.loads(capsys.readouterr().out))
+    row = runs_table([audit.model_copy(update={"setting": "s", "run": "dfa", "seed": 3})]).iloc[0]
+    assert audit.validation_acc == row["validation_acc"] == facts["validation_accuracy"]
     assert (row["lr"], row["optimiser"], row["normalise"], row["validation"]) == (
         1e-3,
         "sgd",

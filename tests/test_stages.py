@@ -216,7 +216,12 @@ WITHOUT_EFFECT_ON_ANY = {
     "a warning": ("audit/guards.py", "expected", "wanted"),
 }
 EDITS = {  # the same, and the jobs whose results become stale
-    "an advice": ("protocol/checks.py", "Quote no cosine with it", "Edited", SHOWN),
+    "an advice": (
+        "protocol/checks.py",
+        "Quote no cosine with it",
+        "Edited",
+        SHOWN | {"tidy_setting", "tidy"},
+    ),
     "the optimiser": (
         "training/optimiser.py",
         "MOMENTUM = 0.9",

@@ -91,7 +91,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         add(f"--{kind}", metavar="MODULE:CLASS", help=words)
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="of the output; default %(default)s")
-    add("--details", action="store_true", help="print the evidence of every state and block, too")
+    add("--details", action="store_true", help="print the evidence of every layer, too; default no")
     add = parser.add_argument_group("of a user-defined model").add_argument
     words = "on the whole test set, a fraction; default unknown"
     add("--accuracy", type=float, help=words)
