@@ -85,11 +85,11 @@ def differing() -> str:
     passed = [
         text for table in runs for text in table.loc[table["three_check"] == "PASS", "four_check"]
     ]
-    alone = {letter: passed.count(f"needs walk-back ({letter})") for letter in "ac"}
+    alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
     others = len(passed) - passed.count("trustworthy")
     return (
         f"Of the {len(passed)} [measured](reproduction.md) networks that pass three checks, {others} need walk-back by"
-        f" four: {alone['c']} for (c) alone, {alone['a']} for (a) alone."
+        f" four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
     )
 
 
