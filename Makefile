@@ -78,7 +78,7 @@ documents: bootstrap ## write every generated picture, table and number of the d
 check-evidence: bootstrap ## train the cheapest published runs again, on DATA=data, and compare with reference/measured
 	@$(IN_VENV) .venv/bin/python tools/check_evidence.py --data "$(DATA)"
 
-report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.html of it (docs/report.md)
+report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.html of it (docs/auditing.md)
 	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) all results/report.html --cores all --resources gpu=1 --configfile "$(CONFIG)" && \
 		echo 'fa-audit: open results/report.html'
 
