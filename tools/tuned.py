@@ -1,6 +1,7 @@
-"""Print what every rule chose in a search: python tools/tuned.py RESULTS
+"""Print what every rule chose in a search: python tools/tuned.py RESULTS ... [--table FILE]
 
-RESULTS is a folder as the workflow makes it. Its audits of runs with held-out samples are those of
+RESULTS is a folder as the workflow makes it, or a table that --table wrote, such as
+reference/board_search.csv: a search may be trained in parts. A folder's audits of runs with held-out samples are those of
 the search (`validation` in a configuration such as configs/board.yaml). A rule, and likewise its
 frozen baseline, chooses the learning rate and normalisation with the best mean accuracy on the
 held-out samples; of equal ones the smallest rate. Test accuracy chooses nothing.
@@ -61,8 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", type=Path, metavar="RESULTS")
-    found = search_of(parser.parse_args().results)
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="also write every choice tried")
+    options = parser.parse_args()
+    parts = [pd.read_csv(path) if path.is_file() else search_of(path) for path in options.results]
+    found = pd.concat(parts).drop_duplicates()
+    if options.table:
+        order = [*RULE, *CHOICE]
+        found.sort_values(order).to_csv(options.table, index=False, lineterminator="\n")
     if found.empty:
         raise SystemExit("tuned: found no audits of runs with held-out samples.")
     for network, rows in choices(found).groupby("network"):
