@@ -112,7 +112,7 @@ class Entry(Strict):
         run: whose it is; of an order a list of runs, best first.
         layer, epoch: of a state or a block, and of the trajectory, where the quantity needs them.
         samples: test samples that it was measured on.
-        kind: the rule by which it is compared (docs/scorecard.md).
+        kind: the rule by which it is compared (docs/reproduction.md).
         value: a number, or the answer of a verdict.
         deviation: over the n numbers that the value averages; `tolerance`: what is allowed without.
         above, below: the limit that every seed keeps.

@@ -1,4 +1,4 @@
-"""The rules by which a published number is compared with measured ones (docs/scorecard.md)."""
+"""The rules by which a published number is compared with measured ones (docs/reproduction.md)."""
 
 from __future__ import annotations
 

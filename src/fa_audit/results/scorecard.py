@@ -71,7 +71,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
 def scorecard(
     published: Published, tidy: Tidy, explanations: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """Return one row per published number, in the order of the file; docs/scorecard.md has the
+    """Return one row per published number, in the order of the file; docs/reproduction.md has the
     columns.
 
     Args:
