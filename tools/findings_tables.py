@@ -97,10 +97,10 @@ def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 
 CHECKS = {
-    "scale": "(a) scale",
-    "reference": "(b) reference",
-    "stability": "(c) stability",
-    "depth": "(d) depth",
+    "scale": "D1 scale",
+    "reference": "D2 reference",
+    "stability": "C stability",
+    "depth": "D3 depth",
 }
 DECIDING_NOTE = (
     "Audits in which a check of the four fires, and in which no other does. Audits whose baselines are missing count "
