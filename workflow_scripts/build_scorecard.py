@@ -15,7 +15,7 @@ with logged(snakemake):
     audits = read_audits(files.audits)
     tidy = tidy_of(audits, files.trajectories)
     rows = scorecard(published, tidy)
-    digests = [audit["digest"] for audit in audits]
+    digests = [audit.digest for audit in audits]
     origin = origin_of(
         {"kind": "scorecard"}, digests, [files.published, *files.audits, *files.trajectories]
     )
