@@ -21,7 +21,6 @@ PAGES = (
     "reproduction",
     "command_line",
     "api/diagnose",
-    "comparison",
 )
 
 
