@@ -69,7 +69,7 @@ def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
     assert stale >= {f"docs/reproduction{name}" for name in changed}
 
 
-WORDS = 15_500
+WORDS = 14_500
 
 
 def words(text):
