@@ -89,9 +89,7 @@ def test_what_may_be_misread_is_a_warning():
     refusing = audited(
         Hostile(end=lambda logits: 1 / 0 if logits.dtype == torch.double else logits)
     )
-    assert all(
-        "ZeroDivisionError" in layer.float32_error.reason for layer in refusing.layers
-    )
+    assert all("ZeroDivisionError" in layer.float32_error.reason for layer in refusing.layers)
 
 
 def per_sample(logits, y):

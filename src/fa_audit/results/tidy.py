@@ -196,7 +196,7 @@ def _json(value: Any) -> str:
 def _baselines(audit: Audit) -> dict[str, Any]:
     """Return the accuracies of the baselines; those of a stopped run had a larger budget."""
     found = {role: run.accuracy for role, run in audit.baseline_runs.items()}
-    if not found and not audit.run:
+    if not found:
         found = {"own": audit.baselines.own, "bp": audit.baselines.bp}
     if audit.stopped_after:
         found = {}
