@@ -9,6 +9,7 @@ from test_protocol import report_of
 
 from fa_audit.audit.rendering import document
 from fa_audit.cli import main
+from fa_audit.core.errors import AuditError
 from fa_audit.documents.document import to_text
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
@@ -18,8 +19,9 @@ from fa_audit.protocol.sentences import sentences
 from fa_audit.results.own_audits import read_own, user_audits
 from fa_audit.results.page.runs import read_runs
 from fa_audit.results.reporting import report
+from fa_audit.results.seed_group import group_of, read_seeds
 from fa_audit.results.tables.audits import main_audit
-from fa_audit.results.tidy import judged
+from fa_audit.results.tidy import judged, run_row
 
 MARGINS = (0.03, 0.01, 0.03)  # over the frozen baseline; the limit is 0.02
 
@@ -78,6 +80,12 @@ def test_one_seed_has_its_own_interval_and_two_have_that_of_students_t():
     assert not two["depth"].fires and two["depth"].borderline
 
 
+def test_a_stability_that_is_nan_is_not_evaluated_anywhere():
+    audit = seed(0, stability=math.nan)
+    assert judge([audit])["stability"].fires is None
+    assert judged([run_row(audit)]).verdict(FOUR) == judge([audit]).verdict(FOUR)
+
+
 def test_margins_that_are_the_limit_on_average_do_not_fire():
     assert judge([seed(0, 0.01), seed(1, 0.03)])["depth"].fires is False
 
@@ -108,3 +116,29 @@ def test_every_writer_says_the_same(margins, tmp_path, capsys):
     table = main_audit(tidy, title="t", labels={})
     cells = dict(zip(table.columns, table.rows[0]))
     assert cells["four-check"].partition(";")[0] == found.text(FOUR)
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"about": {"states": 5}},
+        {"about": {"covered": "x"}},
+        {"spec": {"method": "dfa"}},
+        {"spec": seed(0).spec | {"penalty": [1]}},
+        {"layers": None},
+    ],
+)
+@pytest.mark.parametrize("read", [lambda path: read_seeds([path]), lambda path: read_runs([path])])
+def test_an_edited_audit_is_refused_in_one_line_that_names_the_entry(edits, read, tmp_path):
+    record = seed(0).to_dict() | edits
+    del record["content"]
+    path = tmp_path / "seed0.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(AuditError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: {next(iter(edits))}") and "\n" not in text
+
+
+def test_half_a_surrogate_pair_in_a_name_is_read(tmp_path):
+    assert group_of([seed(0).replace(method="\ud800")]).count == 1

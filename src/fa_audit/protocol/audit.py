@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
@@ -51,6 +51,20 @@ class AuditWarning(Model):
         return self.text
 
 
+class _About(Model):
+    """What reports read of how an audit was made."""
+
+    states: Sequence[str] = ()
+    covered: Fraction = 1.0
+    past: Sequence[Fraction | None] = ()
+    versions: dict[str, Any] = Field(default_factory=dict)
+
+
+def _checked_about(value: dict[str, Any]) -> dict[str, Any]:
+    _About.model_validate(value)
+    return value
+
+
 class BaselineRun(Model):
     """A baseline: run and accuracy."""
 
@@ -79,7 +93,7 @@ class Audit(Evidence):
     method: str
     warnings: tuple[AuditWarning, ...] = ()
     notes: str = ""
-    about: dict[str, Any] = Field(default_factory=dict)
+    about: Annotated[dict[str, Any], AfterValidator(_checked_about)] = Field(default_factory=dict)
     setting: str = ""
     run: str = ""
     seed: Count | None = None
@@ -159,7 +173,11 @@ class Audit(Evidence):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"])) or "top level"
-            raise AuditError(printable(f"{where}: {place}: {first['msg']}.")) from None
+            found = printable(f"{where}: {place}: {first['msg']}")
+            raise AuditError(
+                f"{found}; expected an audit of this version of fa-audit. If an earlier one wrote"
+                " it, make it again."
+            ) from None
         except FOREIGN as error:
             raise AuditError(
                 f"{where}: no check follows from its evidence ({first_line(error)}); make it again."

@@ -239,7 +239,7 @@ def stability_fires(evidence: Evidence, ceiling: float) -> bool | None:
     measured = evidence.stability
     # Audits that were made of tables do not say how many batches they had.
     few = measured.n_valid is not None and measured.n_valid < FEWEST
-    if measured.value is None or few:
+    if measured.value is None or math.isnan(measured.value) or few:
         return None
     return bool(CHECKS["stability"].fires(measured.value, ceiling))
 
@@ -249,6 +249,8 @@ def _stability(evidence: Evidence) -> Outcome:
     if measured.value is None or stability_fires(evidence, ceiling) is None:
         few = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
         cause: Cause = "untrue gradient" if measured.layer in evidence.untrue else ""
+        if measured.value is not None and math.isnan(measured.value):
+            few = "the mean cosine is NaN"
         return Outcome(None, ceiling, None, cause=cause, note=measured.reason or few)
     formed = f"jackknife over {measured.n_valid} batches" if measured.jackknife else ""
     around = {"interval": measured.jackknife, "interval_note": formed}

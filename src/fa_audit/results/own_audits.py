@@ -16,7 +16,7 @@ from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import SHARED, Run, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
-from fa_audit.results.seed_group import group_of, identity_text
+from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.tidy import Tidy, key_of, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
@@ -34,7 +34,7 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
     """
     groups: dict[str, list[Audit]] = defaultdict(list)
     for path in paths:
-        audit = Audit.read(path)
+        audit = read_audit(path)
         groups[identity_text(audit)].append(audit)
     return list(map(group_of, groups.values()))
 

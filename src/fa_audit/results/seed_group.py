@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.core.errors import AuditError, listed, printable, shortened
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement, judge
 
@@ -30,7 +31,19 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
     for place, path in enumerate(given):
         if path in given[:place]:
             raise AuditError(f"{path}: given twice; expected different files.")
-    return group_of([Audit.read(path) for path in given])
+    return group_of(list(map(read_audit, given)))
+
+
+def read_audit(path: str | Path) -> Audit:
+    """Read an audit whose specification, if it has one, is whole; errors as of `Audit.read`."""
+    audit = Audit.read(path)
+    if audit.spec is not None:
+        try:
+            RunSpec.from_dict(audit.spec)
+        except AuditError as error:
+            problem = str(error).splitlines()[0]
+            raise AuditError(f"{path}: spec: {problem}") from None
+    return audit
 
 
 def group_of(audits: Sequence[Audit]) -> Judgement:
@@ -69,7 +82,8 @@ def _check_different(audits: Sequence[Audit]) -> None:
     measured: dict[str, str] = {}
     for audit in audits:
         # Dates and places aside; networks that are not finite may well have equal numbers.
-        content = audit.model_dump_json(exclude={"about"})
+        # Not pydantic's own text of it, which refuses half a surrogate pair.
+        content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
         first = measured.setdefault(content, audit.path)
         if first != audit.path and audit.finite:
             raise AuditError(

@@ -14,7 +14,7 @@ from fa_audit.experiments.spec import SHARED, Run
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Judgement
 from fa_audit.results.reporting import report
-from fa_audit.results.seed_group import group_of, identity_text
+from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.statistics import summarise
 
 NO_SETTING = "models"  # the setting of audits without a specification
@@ -111,7 +111,7 @@ def read_runs(
     labels = labels or {}
     audits: dict[tuple[str, str, str], list[Audit]] = defaultdict(list)
     for path in paths:
-        audit = Audit.read(path)
+        audit = read_audit(path)
         audits[_key(audit)].append(audit)
     by_setting: dict[str, list[PageRun]] = defaultdict(list)
     for (setting, name, _), group in audits.items():
