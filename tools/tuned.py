@@ -2,9 +2,10 @@
 
 RESULTS is a folder as the workflow makes it, or a table that --table wrote, such as
 reference/board_search.csv: a search may be trained in parts. A folder's audits of runs with
-held-out samples are those of the search (`validation` in a configuration such as configs/board.yaml). A rule, and likewise its
-frozen baseline, chooses the learning rate and normalisation with the best mean accuracy on the
-held-out samples; of equal ones the smallest rate. Test accuracy chooses nothing.
+held-out samples are those of the search (`validation` in a configuration such as
+configs/board.yaml). A rule, and likewise its frozen baseline, chooses the learning rate and
+normalisation with the best mean accuracy on the held-out samples; of equal ones the smallest rate.
+Test accuracy chooses nothing.
 
 A choice is at the edge if it is the smallest or the largest rate that this rule has tried: a better
 one may lie outside. The last column is the run's name for a setting that trains what was chosen.
