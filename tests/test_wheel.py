@@ -111,13 +111,8 @@ def test_boards_and_reports_work_in_an_empty_folder(installed):
     lines = ("board mine.json --only bp dfa", "board --from reference/field_cifar10 --only bp+lr1e-3",
              "report mine.json", "report --html mine.json", "draw mine.json")  # fmt: skip
     text = said(*lines)
-    expected = (
-        "main_audit",
-        "(yours)",
-        "field_depth1",
-        "## Audit report",
-    )
-    assert all(words in text for words in expected)
+    for words in ("main_audit", "(yours)", "D1", "D3"):
+        assert words in text, words
     drawn = {path.name for path in (folder / "drawn").iterdir()}
     assert drawn >= {"audit_overview.pdf", "layers.png", "board.pdf", "board.tex"}
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
