@@ -1,7 +1,6 @@
 """The tidy tables of a folder such as ``reference/measured``.
 
-A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``, in an installed package compressed,
-as ``.csv.xz``.
+A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.provided import provided
 from fa_audit.experiments.paths import MEASURED
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy, table_name
+from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
 
 FOLDER = "reference/measured"
 NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "max_growth", "hidden_norm_last",
@@ -38,13 +37,7 @@ def measured_folder(folder: str | Path | None) -> Path:
 
 def settings_in(folder: Path) -> list[str]:
     """Return the settings that have a table of runs, sorted."""
-    return sorted(
-        {
-            path.parent.name
-            for pattern in ("*/runs.csv", "*/runs.csv.xz")
-            for path in folder.glob(pattern)
-        }
-    )
+    return sorted(path.parent.name for path in folder.glob("*/runs.csv"))
 
 
 def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEASURED) -> list[Path]:
@@ -53,17 +46,14 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
     Raises:
         AuditError: another one is missing, or the table of runs lacks columns.
     """
-    plain = [folder / setting / f"{name}.csv" for setting in settings for name in names]
-    paths = [
-        packed if (packed := path.with_suffix(".csv.xz")).is_file() else path for path in plain
-    ]
+    paths = [folder / setting / f"{name}.csv" for setting in settings for name in names]
     for path in paths:
         if not path.is_file() and path.stem != "trajectories":
             known = listed(settings_in(folder)) or "none"
             raise AuditError(
                 f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}."
             )
-        found = set(read_table(path)) if table_name(path) == "runs" else set(NEEDED)
+        found = set(read_table(path)) if path.stem == "runs" else set(NEEDED)
         if missing := [name for name in NEEDED if name not in found]:
             raise AuditError(
                 f"{path}: missing the columns {listed(missing)}; expected a table of the workflow."

@@ -414,7 +414,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
-        files[table_name(path)].append(path)
+        files[path.stem].append(path)
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
     tables["runs"] = _with_verdicts(tables["runs"])
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
@@ -437,11 +437,6 @@ def _verdicts(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
             row[name] = judgement.verdict(rule)
             row[f"{name}_borderline"] = judgement.is_borderline(rule)
         yield row
-
-
-def table_name(path: Path) -> str:
-    """Return which table a file is: its name without the endings .csv or .csv.xz."""
-    return path.name.partition(".")[0]
 
 
 def _checked(path: Path) -> pd.DataFrame:
