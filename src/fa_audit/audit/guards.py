@@ -427,7 +427,7 @@ def _partial(network: Network) -> str:
     """Warn of states that are not whole."""
     shares = []
     for layer, share in _bypassed(network).items():
-        shares.append(f"{100 * min(share, 1):.3g} % at state {layer}")
+        shares.append(f"{100 * share:.3g} % at state {layer}")
     if not shares:
         return ""
     listing = ", ".join(shares)

@@ -77,7 +77,7 @@ def _scope(audit: Audit) -> str:
     text = f"{len(audit.layers)} states, {places}, with {covered} of the layers between them."
     if audit.about.get("partial"):
         shares = [share or 0 for share in audit.about["past"]]
-        past = percent(min(max(shares), 1))
+        past = percent(max(shares))
         text += f" Partial: up to {past} of what the outputs know of the inputs goes past them."
     return text
 

@@ -319,7 +319,7 @@ class DescribedNetwork(Network):
                 check_repeats(self, few)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
-                    f" whole: {100 * min(share, 1):.3g} % of what the outputs know of the inputs"
+                    f" whole: {100 * share:.3g} % of what the outputs know of the inputs"
                     " goes past it. Put h = hook(h) with a fa_audit.HookPoint where everything"
                     " passes, or audit it all the same: Description(..., partial=True)."
                 )
@@ -412,7 +412,7 @@ def _made_leaf(h: Tensor) -> bool:
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     """Return how far `found` is from what is expected, relative to the distance of `own` from that.
 
-    None where these two are alike, or not finite.
+    At most 1; None where these two are alike, or not finite.
     """
     if found.shape != expected.shape:
         return None
@@ -422,7 +422,7 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     if not length or scale <= ALIKE * length:
         return None
     off = (found - expected).norm().item()
-    return 0.0 if off <= ROUNDING * length else off / scale
+    return 0.0 if off <= ROUNDING * length else min(off / scale, 1.0)
 
 
 def apart(one: Tensor, other: Tensor) -> float:
