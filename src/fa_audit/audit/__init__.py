@@ -1,3 +1,1 @@
-"""The audit of a trained network: measurements by the protocol, and the verdicts that follow from
-them.
-"""
+"""Audit a trained network: measure it by the protocol and derive its verdicts."""

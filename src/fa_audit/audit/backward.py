@@ -1,9 +1,9 @@
-"""Comparison of a network's backward pass with its forward pass: is the reference gradient the
-derivative of the loss?
+"""Compare a network's backward pass with its forward pass: is the gradient the derivative of the
+loss?
 
-It may not be where a model replaces its own backward pass: by autograd functions that implement
-feedback alignment, by straight-through and surrogate gradients, by ``detach``. Only such models are
-compared (`fa_audit.audit.custom`).
+A model can replace its own backward pass: by autograd functions that implement feedback alignment,
+by straight-through or surrogate gradients, by ``detach``. Only models in which
+`fa_audit.audit.custom` finds such a part are compared.
 
 Shapes: B batch, d width of a state, M directions.
 """
@@ -45,14 +45,13 @@ DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of a
 def check_backward(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the states whose gradient is not the derivative of the loss, and those where float64
-    cannot tell.
+    """Find the states whose gradient is not the derivative of the loss.
 
-    Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random
-    unit vectors, and compared to what the gradient predicts. One step at which they agree is
-    enough: longer ones cross kinks, and shorter ones are lost in rounding. Where none does, the
-    gradient is wrong only if the differences at two neighbouring steps agree with each other much
-    better than with it.
+    Near every state the loss of a few samples is computed at ``h ± step ||h_l|| v``, with random
+    unit vectors v, and compared with the gradient's prediction. Agreement at one step is enough:
+    longer steps cross kinks, shorter ones are lost in rounding. If no step agrees, the gradient is
+    wrong only if the differences at two neighbouring steps agree with each other much better than
+    with the gradient.
 
     Args:
         twin: the network in float64.
@@ -60,8 +59,8 @@ def check_backward(
             used where the network runs on them alone.
 
     Returns:
-        The states where it is wrong, where the differences show nothing, and where it and they are
-        so small that at most one step is more than rounding.
+        Three lists of states: the gradient is wrong; the differences show nothing; gradient and
+        differences are so small that at most one step exceeds rounding.
     """
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
     x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
@@ -91,11 +90,11 @@ def check_backward(
 def _slopes(
     loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the slopes of `loss` along moves ``(M + 1, B, d)``, ``(M,)``: as its gradient
-    predicts, and as found.
+    """Return the slopes of `loss` along moves ``(M + 1, B, d)``: predicted by its gradient, and
+    found.
 
-    The latter are of the steps that float64 resolves, the longest first, or end with one that
-    agrees.
+    The found slopes are those of the steps that float64 resolves, the longest step first. The list
+    ends early at a step that agrees.
 
     Args:
         moves: as long as the state; the gradient is taken at the last one, shortened.
@@ -121,11 +120,10 @@ def _slopes(
 
 
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
-    """Return whether slopes at neighbouring steps agree with each other, and not with what the
-    gradient predicts.
+    """Return whether slopes at neighbouring steps agree with each other, but not with the gradient.
 
-    Those of a staircase are 0 at short steps. Where the gradient predicts longer ones roughly, its
-    stairs may be those of rounding.
+    A loss with stairs has slopes of 0 at short steps. If the gradient roughly predicts its longer
+    steps, the stairs may be rounding.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= ROUGH
     for one, other in pairwise(found):
@@ -169,8 +167,9 @@ def norms_along_directions(
 
 
 def _moves(h: Tensor, state: int, count: int) -> Tensor:
-    """Return random moves of a state ``(B, d)``, ``(count, B, d)``, as long as its vectors, or 1
-    where they are 0.
+    """Return random moves ``(count, B, d)`` of a state ``(B, d)``, as long as the state's vectors.
+
+    A move of a zero vector has length 1.
     """
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)

@@ -1,10 +1,10 @@
-"""Norms of a run under the BatchNorm statistics of the paper's code, which updates them twice with
-every batch.
+"""Measure norms under the BatchNorm statistics of the paper's code, which updates them twice a
+batch.
 
-Layers in training mode do not read these statistics: the weights are the same, and only evaluation
-differs. A checkpoint holds the result of single updates, so the last batches are run again, with
-the final weights: the learning rate ends at 0, and older batches count for ``(1 - momentum)^(2
-STEPS)``, 2e-4.
+Layers in training mode do not read these statistics, so the weights are the same and only
+evaluation differs. A checkpoint holds the result of single updates. The last batches are therefore
+run again, with the final weights. That is an approximation: the learning rate ends at 0, and older
+batches weigh ``(1 - momentum)^(2 STEPS)``, 2e-4.
 """
 
 from __future__ import annotations

@@ -80,9 +80,7 @@ class CreditReport:
     drift: Block = field(default_factory=dict)
 
     def without(self, missing: Mapping[int, Missing]) -> CreditReport:
-        """Drop what is compared with the gradient at states where it is not known, for the reasons
-        `missing`.
-        """
+        """Drop the metrics that use the gradient at states where it is not known."""
         if not missing or not self.blocks:
             return self
         blocks, deep = [], {}
@@ -114,14 +112,13 @@ def absent(measured: Measured, reason: str) -> Measured:
 def compared(
     layer: int, credit: Tensor, g: Sequence[Tensor], measure: Callable[[Tensor, int], Block]
 ) -> Block:
-    """Measure a block's credit at the state behind the block and, as ``..._at_input``, at the one
-    before it.
+    """Measure a block's credit at the block's output and, as ``..._at_input``, at its input.
 
     Args:
-        layer, credit: of the block.
-        g: ``g_0..g_L``; a credit of another shape than ``g_layer`` has no place at the block's
-            input.
-        measure: of a credit and the index of a state.
+        layer, credit: the block and its credit.
+        g: gradients ``g_0..g_L``; a credit whose shape differs from ``g_layer`` cannot be compared
+            at the input.
+        measure: called with a credit and the index of a state.
     """
     behind = measure(credit, layer + 1)
     if credit.shape == g[layer].shape:
@@ -132,10 +129,10 @@ def compared(
 
 
 def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) -> Losses:
-    """Return the loss of every sample, for a loss that is their mean or their sum.
+    """Return the loss of every sample, if the batch's loss is their mean or their sum.
 
     Raises:
-        AuditError: the loss of this batch is neither.
+        AuditError: the batch's loss is neither.
     """
     if loss_fn is F.cross_entropy:
         return cross_entropies
@@ -159,13 +156,15 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
 
 
 def deep_means(blocks: Sequence[Block]) -> Block:
-    """Average the metrics that are compared between runs over the blocks l >= 1."""
+    """Average over the blocks l >= 1 the metrics by which runs are compared."""
     measured = blocks[0] if blocks else DEEP
     return {name: deep_mean([block[name] for block in blocks]) for name in DEEP if name in measured}
 
 
 def nulls(fresh: Fresh, reason: str) -> Block:
-    """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at both sides."""
+    """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at output and
+    input.
+    """
     found: Block = {}
     for side in SIDES:
         means = [deep_mean([block[f"cosine{side}"] for block in draw]) for draw in fresh]
@@ -174,7 +173,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
 
 
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
-    """Return the cosine of one block over all draws of the feedback, at both sides."""
+    """Return one block's cosine over all draws of the feedback, at output and input."""
     found: Block = {}
     for side in SIDES:
         cosines = [draw[layer][f"cosine{side}"] for draw in fresh]
@@ -210,16 +209,17 @@ def against_the_loss(
     losses: Losses = cross_entropies,
     directions: int = DIRECTIONS,
 ) -> list[Block]:
-    """Correlate every credit with true loss changes, with ceiling and floor, and nudge states along
-    it.
+    """Correlate every credit with true changes of the loss, and nudge the states along it.
+
+    Ceiling and floor of the correlation come from the true gradient and from random credits.
 
     Args:
         network: in float64.
         seed: of the random directions.
-        starts: the whole states ``h_0..h_L``; for a described model zeros ``(B, d)``, by which its
-            vectors are moved.
-        targets: a row for every sample.
-        credits: ``a_0..a_{L-1}``; None for a block that is left out.
+        starts: the whole states ``h_0..h_L``; for a described model zeros ``(B, d)``, because its
+            passes take the move of a vector instead.
+        targets: one row a sample.
+        credits: ``a_0..a_{L-1}``; None leaves a block out.
         gradients: ``g_0..g_L``, ``(B, d)``.
         directions: M.
     """
@@ -282,10 +282,10 @@ def loss_changes(
     Args:
         layer: ``l``.
         h: the whole state ``h_l``; its vector is moved.
-        targets: a row for every sample.
+        targets: one row a sample.
         directions: ``v``, ``(M, B, d)``.
-        length: in units of the state.
-        losses: of every sample.
+        length: of the moves, in units of the state.
+        losses: every sample's loss at ``h_l``.
     """
     several = max(1, AT_ONCE // h.numel()) if isinstance(network, Network) else 1
 
@@ -304,8 +304,8 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     """Compute ``rho``, the Pearson correlation over directions and samples of ``<a, v>`` with the
     true loss change.
 
-    `n` and `n_valid` count pairs. The length of the perturbation cancels, and so does any one
-    positive factor of all credits; how credits compare between samples does not.
+    `n` and `n_valid` count pairs. The length of the perturbation cancels, and so does a positive
+    factor that all credits share. A factor that differs between samples does not.
 
     Args:
         credit: ``a``, ``(B, d)``.
@@ -344,7 +344,7 @@ def nudging(
 
     Args:
         layer, h, targets, losses: as in `loss_changes`.
-        credit: ``a``, ``(B, d)``; rows that are zero or not finite nudge nowhere and are left out.
+        credit: ``a``, ``(B, d)``; rows that are zero or not finite are left out.
         eta: the nudge's root mean square over features, in units of the state.
     """
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]

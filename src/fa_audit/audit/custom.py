@@ -1,8 +1,7 @@
-"""Find what is custom between a network's input and its loss, by the structure of one forward pass.
+"""Find custom operations between a network's input and its loss, in the graph of one forward pass.
 
-The backward pass of torch's own operations is the derivative of the forward pass by construction.
-What is custom may be something else, and is compared with the forward pass
-(`fa_audit.audit.backward`).
+The backward pass of torch's own operations is the derivative of their forward pass by construction.
+That of a custom operation may be anything, so `fa_audit.audit.backward` compares the two.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
 
 
 def custom_parts(module: nn.Module, run: Callable[[], Tensor]) -> list[str]:
-    """Return in words what may make gradients differ from the derivative; nothing if torch's own
-    operations alone run.
+    """Name everything that may make gradients differ from the derivative of the loss.
+
+    Nothing is named if only torch's own operations run.
 
     Hooks on parameters are left out: they change no gradient of a state.
 
     Args:
         module: the network, whose modules may have backward hooks.
-        run: runs it once and returns its loss, or another tensor whose gradients are taken.
+        run: runs the network once and returns its loss, or another tensor with gradients.
 
     Raises:
         Exception: whatever `run` raises.
@@ -69,9 +69,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _caller() -> str:
-    """Return the module whose code called an operation, by itself or through torch's helpers for
-    graphs.
-    """
+    """Return the module whose code called an operation, directly or through torch's graph helpers."""
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals.get("__name__") == "torch.autograd.graph":
         frame = frame.f_back
@@ -105,9 +103,7 @@ def _carries(value: Tensor | float) -> bool:
 
 
 def _functions(output: Tensor) -> Iterator[str]:
-    """Name the operations in the graph of a tensor whose backward pass is written in Python, or in
-    an extension.
-    """
+    """Name the operations in a tensor's graph whose backward pass is Python or an extension's code."""
     seen, waiting = set(), [output.grad_fn]
     while waiting:
         node = waiting.pop()

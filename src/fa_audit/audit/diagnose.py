@@ -77,23 +77,24 @@ def diagnose(
             the output of block l, ``states[l + 1]``, and shaped like it, or like the vector ``(B,
             d)`` that is read of it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
-            feedback for every number: the null of their cosines. Equal draws count once; torch's
-            global stream differs between numbers.
+            feedback for every number; they give the cosines a null. Equal draws count once. torch's
+            global stream is seeded by the number.
         directions: number of moves of every state by which credits are compared with the loss;
             fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
-        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured; a module is put
-            in evaluation mode. The floor of D2 was calibrated for cross-entropy; for another loss
-            the labels may be any tensor with one row per input.
-        sample: ``(x, labels)`` that the norms of states and gradients come from; default the first
-            of `eval_batches`.
-        test_samples: size of the test set on which the accuracies were taken: the margin's interval
-            follows from it.
-        paired_hits: for every test sample, whether this network, and whether its own frozen
-            baseline, classifies it correctly: the interval is then formed over the pairs, and is
-            narrower.
-        stability_batches: 8 to 10 smaller batches for the cross-batch stability, where a test set
-            is too small for as many of 128; everything else comes from `sample`.
+        loss_fn: a function of logits ``(B, C)`` and labels, by default the cross-entropy, from
+            which all gradients are taken; a module is put in evaluation mode. D2's limit was
+            calibrated for the cross-entropy. With another loss, labels may be any tensor with one
+            row per input.
+        sample: ``(x, labels)`` on which the norms of states and gradients are measured; default the
+            first of `eval_batches`.
+        test_samples: size of the test set on which the accuracies were measured; it gives the
+            margin an interval.
+        paired_hits: two sequences of true or false, one entry a test sample: whether this network
+            classifies it correctly, and whether its own frozen baseline does. The margin's interval
+            is then formed over pairs, and narrower.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability, if the test set is
+            too small for that many of 128; everything else then comes from `sample`.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a
@@ -168,14 +169,16 @@ def _note_of(loss_fn: LossFunction) -> str:
 def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
     if not isinstance(thresholds, DiagnosticThresholds | None):
         raise AuditError(
-            f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None."
+            f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or "
+            "None."
         )
     return thresholds or DiagnosticThresholds()
 
 
 def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
-    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss` of classes: the audit
-    knows it by that.
+    """Replace a default `nn.CrossEntropyLoss` of class labels by `F.cross_entropy`.
+
+    The audit recognises the cross-entropy by this function.
     """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn
@@ -193,8 +196,8 @@ def _with_frequencies(
     loss_fn: LossFunction,
     limits: DiagnosticThresholds,
 ) -> Evidence:
-    """Add the predictions beside the labels where C fires under cross-entropy, since their bias
-    may explain it.
+    """Add mean predictions and class frequencies if C fires: a bias of the predictions may explain
+    it.
     """
     fires = stability_fires(evidence, limits.stability_drift_ceiling)
     if loss_fn is not F.cross_entropy or not fires:

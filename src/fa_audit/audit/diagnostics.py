@@ -1,4 +1,4 @@
-"""Measurements of a network: norms, gradients and their float32 accuracy.
+"""Measure a network: norms, gradients, and how accurate float32 gradients are.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
@@ -61,9 +61,9 @@ def measure(
         batches: disjoint ``(x, labels)``.
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
         loss_fn: the loss whose gradients are taken.
-        sample: where the layers' evidence comes from; default the first batch.
-        stability_batches: those over which the stability is taken, in place of `batches`. Batches
-            of less than half the largest one's size are left out.
+        sample: the batch on which the layers are measured; default the first of `batches`.
+        stability_batches: batches for the stability, in place of `batches`. Those of less than half
+            the largest one's size are left out.
     """
     depth, middle = network.depth, layer_for_stability
     if middle is None:
@@ -108,11 +108,12 @@ def _mean_gradients(
     loss_fn: LossFunction,
     known: Mapping[int, Reference],
 ) -> tuple[list[Tensor], bool]:
-    """Return the mean gradients ``(d,)`` at ``h_layer`` of the batches that count in (c), and
-    whether all of their states, gradients and logits are finite.
+    """Return the mean gradients ``(d,)`` at ``h_layer`` of the batches that count in C.
+
+    Also return whether all of their states, gradients and logits are finite.
 
     Args:
-        known: references that were computed before, by the identity of their batch.
+        known: references that are computed already, by the identity of their batch.
     """
     means, finite, least = [], True, least_size(batches)
     for batch in tqdm(batches, "batch", leave=False, disable=None):
@@ -124,8 +125,10 @@ def _mean_gradients(
     widths = sorted({len(mean) for mean in means})
     if len(widths) > 1:
         raise AuditError(
-            f"eval_batches: the vectors that are read of h_{layer} have {listed(map(str, widths))} entries;"
-            " expected as many in every batch: inputs of one shape, or a reading of one token or of a mean."
+            f"eval_batches: the vectors that are read of h_{layer} have "
+            f"{listed(map(str, widths))} entries;"
+            " expected as many in every batch: inputs of one shape, or a reading of one token "
+            "or of a mean."
         )
     return means, finite
 
@@ -133,8 +136,7 @@ def _mean_gradients(
 def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
     """Return a mask ``(B,)`` of the samples that count in a loss; all of them if none does.
 
-    The others have the label that the loss ignores, by default that of torch's losses, and a
-    gradient of zero.
+    A sample does not count if its gradient is zero and its label is the one that the loss ignores.
     """
     ignored = labels == getattr(loss_fn, "ignore_index", IGNORED)
     silent = (truth.at_logits.flatten(1) == 0).all(dim=1)
@@ -155,8 +157,9 @@ def part_of(truth: Reference, samples: Tensor) -> Reference:
 
 
 def least_size(batches: list[Batch]) -> float:
-    """Return the size from which a batch counts in C: the mean gradient of a much smaller one is
-    another quantity.
+    """Return the size from which a batch counts in C.
+
+    Mean gradients of much smaller batches are too noisy to be compared with the others.
     """
     return max((len(labels) for _, labels in batches), default=0) / 2
 
@@ -169,10 +172,10 @@ def mean_gradient(truth: Reference, layer: int) -> Tensor:
 def _intervals(
     truth: Reference, layers: tuple[State, ...], estimates: Estimates
 ) -> tuple[Interval | None, Interval | None]:
-    """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of
-    the same samples.
+    """Return bootstrap intervals of the largest growth and of median ``||g_L||``.
 
-    A network without blocks has no growth, an estimated norm no interval.
+    Both use the same resamples. A network without blocks has no growth; an estimated norm has no
+    interval.
     """
     norms = map(sample_norms, (*truth.states, truth.gradients[-1]))
     rows = torch.stack(list(norms)).cpu().numpy()
@@ -221,8 +224,8 @@ def _layers(truth: Reference, twin: _Double) -> tuple[State, ...]:
 
 
 def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
-    """Compare a state ``(B, d)`` with the embedding's output: medians of the relative displacement
-    and of the cosine.
+    """Return medians over samples of a state's relative displacement from the embedding's output,
+    and of their cosine; both are ``(B, d)``.
 
     >>> moved, angle = distance_from(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
     >>> moved.value, round(angle.value, 12)
@@ -238,8 +241,8 @@ def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
 
 
 def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:
-    """Compare float32 with float64 gradients ``(B, d)``: median relative error and 1st-percentile
-    cosine.
+    """Return the median relative error of float32 against float64 gradients ``(B, d)``, and the 1st
+    percentile of their cosines.
 
     >>> error, agreement = float32_agreement(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0]]).double())
     >>> error.value, agreement.value
@@ -256,8 +259,9 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
 
 
 class _Double(NamedTuple):
-    """The float64 recomputation of the samples that count, or why there is none; the others as in
-    `Evidence`.
+    """The recomputation in float64 of the samples that count, or why there is none.
+
+    The other attributes are those of `Evidence`.
     """
 
     truth: Reference | None
@@ -270,9 +274,7 @@ class _Double(NamedTuple):
 def _measure_double(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int
 ) -> _Double:
-    """Run a network in float64 and, if something in it is custom, compare its backward with its
-    forward pass.
-    """
+    """Run a network in float64; if it has custom parts, compare its backward with its forward pass."""
     custom, truth = _custom(network, x, labels, loss_fn), None
     untrue: list[int] = []
     rough: list[int] = []

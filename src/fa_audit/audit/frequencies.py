@@ -1,4 +1,4 @@
-"""The share of the cross-batch stability (c) that is a bias of the predictions towards classes."""
+"""Measure how much of the cross-batch stability is a bias of the predictions towards classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fa_audit.protocol.evidence import Frequencies
 
 
 def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
-    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean
+    """Compare mean predictions with class frequencies, and recompute C at ``h_layer`` without their
     difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
@@ -35,11 +35,10 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
 
 
 def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the bias ``(C,)`` that, added to logits ``(N, C)``, minimises their cross-entropy;
-    float64.
+    """Return the bias ``(C,)`` that minimises the cross-entropy of logits ``(N, C)``, in float64.
 
-    At the minimum mean predictions are class frequencies, each raised by half a sample so that none
-    is 0.
+    At the minimum mean predictions equal class frequencies. Every class has half a sample more, so
+    that no frequency is 0.
     """
     counts = torch.bincount(labels, minlength=logits.shape[-1]).double() + 0.5
     targets, bias = counts / counts.sum(), torch.zeros_like(logits[0], requires_grad=True)

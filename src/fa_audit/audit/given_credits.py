@@ -1,5 +1,4 @@
-"""Metrics of credits that a function makes: those of an implementation that this package does not
-know.
+"""Measure credits that the caller's function computes, by an implementation outside this package.
 
 Shapes: B batch, d width of a state, L blocks.
 """
@@ -54,15 +53,15 @@ UNKNOWN = {
 
 @dataclass(frozen=True)
 class Given:
-    """Credits of a caller: how they are made, and how much of them is measured.
+    """The functions that compute a caller's credits, and how much of them is measured.
 
     Attributes:
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every
-            number, which may come from torch's global stream: every number has its own.
-        directions: M, in which every state is moved.
-        blocks: those whose credits are compared with the loss, which takes nearly all of the time;
-            None for all.
+            number. It may draw from torch's global stream, which the number seeds.
+        directions: M, the number of directions in which every state is moved.
+        blocks: the blocks whose credits are compared with the loss, which takes nearly all of the
+            time; None for all.
     """
 
     credits: CreditFunction
@@ -81,15 +80,15 @@ def measure_given_credits(
 ) -> CreditReport:
     """Compute the credit metrics of a function on one batch.
 
-    The credits are asked for once, in the model's own precision; metrics in float64 take the loss,
-    its changes and the true gradients from a float64 copy. ``scale`` is the median over samples of
+    The function is called once, in the model's own precision. Loss, changes of the loss and true
+    gradients come from a float64 copy. ``scale`` is the median over samples of
     ``||a_l|| / ||g_{l+1}||``.
 
     Args:
-        model: the functions' argument, in evaluation mode.
-        network: the same model as this package sees it.
+        model: passed to the functions, in evaluation mode.
+        network: the same model, wrapped as a `Network`.
         x: the batch, on the model's device.
-        targets: a row for every sample.
+        targets: one row a sample.
         loss_fn: the loss whose gradients and changes are taken.
 
     Raises:
@@ -127,11 +126,10 @@ def checked_credits(
     blocks: Any,
     network: Network,
 ) -> Given | None:
-    """Check the arguments about a caller's credits and return them as one; None without credits.
+    """Check the arguments about a caller's credits and bundle them; None without credits.
 
     Raises:
-        AuditError: an argument is not of its kind, or asks for something about credits that are not
-            given.
+        AuditError: an argument has the wrong type, or is given without `credits`.
     """
     for name, function in {"credits": credits, "draw": draw}.items():
         if function is not None and not callable(function):
@@ -150,7 +148,7 @@ def checked_credits(
         return Given(credits, draw, directions, blocks)
     if draw is not None or blocks is not None:
         name = "draw" if draw else "blocks"
-        raise AuditError(f"{name}: found it without credits; expected credits= beside it.")
+        raise AuditError(f"{name}: found without credits=; expected both.")
     return None
 
 
@@ -164,8 +162,8 @@ def _asked(
     targets: Tensor,
     states: list[Tensor],
 ) -> list[Tensor]:
-    """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as
-    they are.
+    """Call a credit function and return vectors ``(B, d)`` in float64; model and batch are
+    unchanged.
     """
     blocks = len(states) - 1
     with untouched(network):
@@ -184,9 +182,7 @@ def _asked(
 
 
 def _seed_draw(number: int) -> None:
-    """Seed the global streams by a draw's number: each call of a function begins with the same
-    streams.
-    """
+    """Seed torch's global streams by a draw's number, so that the same number gives the same draw."""
     seed = stream_seed(SEED, "draw", number)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
@@ -194,7 +190,7 @@ def _seed_draw(number: int) -> None:
 
 
 def _different(draws: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
-    """Yield the draws that are not equal to an earlier one: only those are independent."""
+    """Yield the draws without repetitions: equal draws are not independent."""
     seen = set()
     for credits in draws:
         content = hash(tuple(credit.cpu().numpy().tobytes() for credit in credits))
@@ -215,8 +211,10 @@ def _vector(name: str, network: Network, layer: int, credit: Any, state: Tensor)
     right = is_dense(credit) and credit.shape in (shape, state.shape)
     if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
         raise AuditError(
-            f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
-            f" every sample, in the form of the block's output h_{layer + 1} or of the vector that is read of it."
+            f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or "
+            "torch.float64, a row for"
+            f" every sample, in the form of the block's output h_{layer + 1} or of the vector "
+            "that is read of it."
         )
     bad = int((~credit.isfinite()).sum())
     if bad:
@@ -229,7 +227,8 @@ def _vector(name: str, network: Network, layer: int, credit: Any, state: Tensor)
 def _refused(name: str, problem: str, blocks: int) -> AuditError:
     more = ", number" if name == "draw" else ""
     return AuditError(
-        f"{name}: {problem}; expected {name}(model, x, y, states{more}) to return a list of {blocks} tensors, a_0 to"
+        f"{name}: {problem}; expected {name}(model, x, y, states{more}) to return a list of "
+        f"{blocks} tensors, a_0 to"
         f" a_{blocks - 1}, one for every block."
     )
 
@@ -242,7 +241,7 @@ def _against_the_loss(
     credits: list[Tensor],
     loss_fn: LossFunction,
 ) -> list[Block]:
-    """Compute per block the metrics that need float64, or record why that is impossible."""
+    """Compute the metrics in float64 for every block, or record why that is impossible."""
     chosen: list[Tensor | None] = []
     for layer, a in enumerate(credits):
         chosen.append(a if given.blocks is None or layer in given.blocks else None)

@@ -1,5 +1,5 @@
-"""Guards against whatever makes an audit of an external model wrong without any check firing:
-errors and warnings.
+"""Errors and warnings about models and data that would make an audit wrong without any check
+firing.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ DATA_AS_STATE = (
 
 
 def check_model(model: Any, description: Any = None) -> None:
-    """Check that a model can be run at all, and that its description is one.
+    """Check that a model can run, and that `description` is a `Description`.
 
     Raises:
-        AuditError: it is not a module, is compiled by torch.jit, or has no values; or the
-            description is not one.
+        AuditError: the model is not a module, is compiled by torch.jit, or has parameters without
+            values; or `description` is something else.
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise AuditError(
@@ -78,15 +78,15 @@ def check_model(model: Any, description: Any = None) -> None:
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:
-    """Yield the evaluation batches; generators of a DataLoader and its sampler are left as they
-    were.
+    """Yield the evaluation batches; a DataLoader's random generators are left as they were.
 
     Raises:
-        AuditError: going through them fails.
+        AuditError: iterating over them fails.
     """
     if not isinstance(batches, Iterable):
         raise AuditError(
-            f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels)."
+            f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, "
+            "labels)."
         )
     given = [
         getattr(part, "generator", None) for part in (batches, getattr(batches, "sampler", None))
@@ -96,7 +96,7 @@ def listed_batches(name: str, batches: Any) -> Iterator[Any]:
     try:
         yield from batches
     except Exception as error:  # external code may raise anything
-        raise AuditError(f"{name}: going through it fails: {first_line(error)}.") from error
+        raise AuditError(f"{name}: iterating over it fails: {first_line(error)}.") from error
     finally:
         for stream, state in states:
             stream.set_state(state)
@@ -109,14 +109,12 @@ def is_count(value: Any) -> bool:
 
 @contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
-    """Leave the model's parameters, their ``.grad`` and the global random streams as they were,
-    whatever it does.
+    """Restore the model's parameters, their ``.grad`` and the global random streams at the end.
 
-    Inside, no parameter has a ``.grad``. `untouched` restores everything else about a model.
+    Inside this context no parameter has a ``.grad``. `untouched` restores everything else.
 
     Raises:
-        AuditError: the forward pass changed parameters, so that no two passes are of the same
-            network.
+        AuditError: the forward pass changed parameters, so that no two passes use the same network.
     """
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
     parameters = [
@@ -138,16 +136,15 @@ def as_found(model: nn.Module) -> Iterator[None]:
     if changed:
         raise AuditError(
             f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation"
-            " mode; expected one that leaves parameters alone. Compute what it needs without writing"
+            " mode; expected one that leaves parameters alone. Compute what it needs without "
+            "writing"
             " to them."
         )
 
 
 @contextmanager
 def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
-    """Evaluate a loss that is a module, and leave its parameters, buffers and attributes as they
-    were.
-    """
+    """Put a loss that is a module in evaluation mode, and restore all of its state at the end."""
     if not isinstance(loss_fn, nn.Module):
         yield
         return
@@ -156,11 +153,11 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[AuditWarning]]:
-    """Run a network twice on some inputs; return its number of classes, and warnings about what it
-    computes.
+    """Run a network twice on some inputs; return its number of classes, and warnings about its
+    outputs.
 
     Args:
-        logits: whether its outputs are taken for logits.
+        logits: whether the outputs are treated as logits.
 
     Raises:
         AuditError: the two passes differ.
@@ -185,8 +182,9 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
 def check_loss(
     network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
 ) -> list[AuditWarning]:
-    """Check that a loss is finite and does not grow with the batch, as D2's floor does not; warn
-    where a part of it does.
+    """Check that a loss is finite and a mean over the batch, for which D2's limit is meant.
+
+    Return a warning if only a part of the loss grows with the batch.
 
     Raises:
         AuditError: the loss of finite logits is not finite, or is a sum over the batch.
@@ -216,7 +214,8 @@ def check_loss(
         )
     if abs(growth - 1) > rounding:
         text = (
-            f"The loss depends on the size of the batch: {growth:.3g} times as large for all samples"
+            f"The loss depends on the size of the batch: {growth:.3g} times as large for all "
+            "samples"
             " twice. D2's floor is that of a mean over samples."
         )
         return [AuditWarning(code="batch size in loss", text=text)]
@@ -235,16 +234,15 @@ def contradictions(
     frozen: float | None,
     ignored: int,
 ) -> tuple[tuple[int, int] | None, list[AuditWarning]]:
-    """Count the hits of the batches, and warn of accuracies that they contradict: by chance, or by
-    a linear readout.
+    """Count the correct predictions on the batches, and warn of accuracies that contradict them.
 
     Args:
-        accuracy, frozen: those of the network and of its frozen baseline, as fractions.
-        ignored: the label of samples that are left out.
+        accuracy, frozen: of the network and of its frozen baseline, as fractions.
+        ignored: samples with this label are left out.
 
     Returns:
-        Samples that are classified correctly, and all samples; None without accuracies, or where
-        labels are not class indices. And warnings.
+        The number of correct samples and of all samples, None without accuracies or class labels;
+        and warnings.
     """
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
         return None, []
@@ -267,8 +265,9 @@ def contradictions(
 
 
 def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
-    """Return which samples are classified correctly, without those of a label; None where others
-    are no classes.
+    """Return which samples are classified correctly, leaving out the label `ignored`.
+
+    None if the other labels are not class indices.
     """
     if not passes:
         return None
@@ -281,8 +280,8 @@ def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
 
 
 def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list[AuditWarning]:
-    """Compare a frozen baseline's accuracy with a linear readout of ``h_0``, fitted on half of the
-    batches.
+    """Warn if a linear readout of ``h_0``, fitted on half of the batches, beats the frozen
+    baseline.
     """
     embedded = torch.cat([each.embedded for each in passes])
     labels = torch.cat([each.labels for each in passes])
@@ -306,8 +305,8 @@ def _failed_to_train(passes: list[Forward], frozen: float, ignored: int) -> list
 
 
 def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> float:
-    """Return the accuracy on other samples of a ridge regression of one-hot labels on vectors ``(N,
-    d)``, float64.
+    """Fit one-hot labels by ridge regression on vectors ``(N, d)``, in float64; return its accuracy
+    on other samples.
     """
     # In kernel form, since samples may be fewer than features.
     mean, scale = x.mean(dim=0), x.std(dim=0).clamp_min(1e-12)
@@ -328,10 +327,9 @@ def are_classes(labels: Tensor) -> bool:
 
 
 def alike(batches: list[Batch], ignored: int) -> Iterator[AuditWarning]:
-    """Warn of samples that are in several batches, and of batches of one class: C is then large
-    by itself.
+    """Warn of repeated samples and of batches with a single class: both make C large.
 
-    Labels that are `ignored` are of no class.
+    The label `ignored` is no class.
     """
     rows, single = [], 0
     for x, labels in batches:
@@ -343,23 +341,22 @@ def alike(batches: list[Batch], ignored: int) -> Iterator[AuditWarning]:
     repeated = len(rows) - len(set(rows))
     if len(batches) > 1 and repeated > OVERLAP * len(rows):
         text = (
-            f"{repeated} of the {len(rows)} samples are there more than once: C compares batches"
-            " that share samples, and is large by itself. Give disjoint batches."
+            f"{repeated} of the {len(rows)} samples occur more than once: C compares batches "
+            "that share samples, and is large by itself. Give disjoint batches."
         )
         yield AuditWarning(code="repeated samples", text=text)
     if single:
         text = (
-            f"{single} of {len(batches)} batches have samples of one class only: C is then about"
-            " the class, and the norms are not those of the data. Give batches of all classes,"
+            f"{single} of {len(batches)} batches have samples of one class only: C then "
+            "measures the class, and the norms are not those of the data. Give batches of all "
+            "classes,"
             " shuffled once."
         )
         yield AuditWarning(code="single class", text=text)
 
 
 def gradient_warnings(evidence: Evidence) -> Iterator[AuditWarning]:
-    """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
-    not resolve.
-    """
+    """Warn of gradients that explode, that could not be verified, or that float32 does not resolve."""
     large = [layer for layer in evidence.layers if layer.grad_norm_per_sample > LARGE]
     if large:
         most = max(layer.grad_norm_per_sample for layer in large)
@@ -395,7 +392,7 @@ def gradient_warnings(evidence: Evidence) -> Iterator[AuditWarning]:
 def recorded(
     model: nn.Module, network: Network, description: Description | None, x: Tensor
 ) -> dict[str, Any]:
-    """Record how an audit was made, as JSON types: versions, device, precision, model, description,
+    """Return how an audit was made, as JSON types: versions, device, precision, model, description,
     date.
     """
     first = next(iter((*model.parameters(), *model.buffers(), x)))
@@ -418,13 +415,13 @@ def recorded(
 
 
 def _bypassed(network: Network) -> dict[int, float]:
-    """Return by state the share of what the outputs know of the inputs that goes past it."""
+    """Return for every state the share of the outputs' dependence on the inputs that goes past it."""
     past = enumerate(getattr(network, "past", ()))
     return {layer: share for layer, share in past if share is not None and share > WHOLE}
 
 
 def _partial(network: Network) -> str:
-    """Warn of states that are not whole."""
+    """Warn of states that some information goes past."""
     shares = []
     for layer, share in _bypassed(network).items():
         shares.append(f"{100 * share:.3g} % at state {layer}")
@@ -435,13 +432,13 @@ def _partial(network: Network) -> str:
 
 
 def _unproven(network: Network) -> str:
-    """Warn of states that were not proven to be whole."""
+    """Warn of states that could not be proven whole."""
     past = enumerate(getattr(network, "past", ()))
     unknown = [str(layer) for layer, share in past if share is None]
     if not unknown:
         return ""
     return (
-        f"That nothing goes past state {listed(unknown, 8)} could not be proven: neither the"
+        f"State {listed(unknown, 8)} could not be proven to carry everything: neither the"
         " outputs nor the last state differ between samples."
     )
 
