@@ -1,6 +1,4 @@
-"""Checks of an audit's arguments, before anything is measured: accuracies, batches, the model and
-its description.
-"""
+"""Check an audit's arguments before anything is measured: accuracies, batches, model, description."""
 
 from __future__ import annotations
 
@@ -67,7 +65,8 @@ def fraction(name: str, value: Any) -> float | None:
         number = math.nan
     if not 0 <= number <= 1:
         raise AuditError(
-            f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide percentages by 100)."
+            f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide "
+            "percentages by 100)."
         )
     return number
 
@@ -77,11 +76,11 @@ def paired(
     accuracies: tuple[float | None, ...],
     samples: int | None,
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Count the test samples, those that only the network gets right, and those that only its
-    baseline does.
+    """Count the test samples that only the network, and that only its baseline, classifies
+    correctly.
 
     Raises:
-        AuditError: the number is not an integer >= 1, or the hits do not match the accuracies.
+        AuditError: `samples` is not an integer >= 1, or the hits do not match the accuracies.
     """
     if samples is not None and (not is_count(samples) or samples < 1):
         raise AuditError(f"test_samples: found {shortened(samples)}; expected an integer >= 1.")
@@ -97,8 +96,10 @@ def paired(
     same = all(a is not None and abs(a - hit) <= ROUNDED for a, hit in zip(accuracies, found))
     if not same or not len(own) == len(frozen) == (samples or len(own)):
         raise AuditError(
-            f"paired_hits: found {len(own)} and {len(frozen)} samples with accuracies {found[0]:.4f} and"
-            f" {found[1]:.4f}; expected those of headline_acc and frozen_baseline_acc, on the same test set."
+            f"paired_hits: found {len(own)} and {len(frozen)} samples with accuracies "
+            f"{found[0]:.4f} and"
+            f" {found[1]:.4f}; expected those of headline_acc and frozen_baseline_acc, on the "
+            "same test set."
         )
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 
@@ -119,15 +120,14 @@ def prepared(
     loss_fn: LossFunction = F.cross_entropy,
     limit: int | None = BATCHES,
 ) -> Iterator[tuple[Network, list[list[Batch]], list[AuditWarning]]]:
-    """Wrap the model as a `Network`, and move batches to its device; afterwards the model is as it
-    was found.
+    """Wrap the model as a `Network` and move batches to its device; restore the model at the end.
 
     Args:
-        given: batches, which may be empty, by the name of the caller's argument; the first `limit`
-            of each are taken, all if it is None.
+        given: batches by the name of the caller's argument; a list may be empty. The first `limit`
+            batches of each are taken; None takes all.
 
     Yields:
-        The network, the batches of every argument, and warnings about what it computes.
+        The network, the batches of every argument, and warnings about the network's outputs.
 
     Raises:
         AuditError: as `diagnose`.
@@ -193,9 +193,7 @@ def _check_labels(name: str, batches: list[Batch], classes: int) -> None:
 def _gaps(
     name: str, part: list[Batch], network: Network, loss_fn: LossFunction
 ) -> Iterator[AuditWarning]:
-    """Warn of NaN in a batch that makes its loss NaN: then it is not the network that is not
-    finite.
-    """
+    """Warn of NaN in a batch: its loss is then NaN because of the data, not of the network."""
     for index, (x, labels) in enumerate(part):
         if not x.isnan().any() and not labels.isnan().any():
             continue
@@ -214,10 +212,10 @@ def _gaps(
 def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
     """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
 
-    Labels for a loss of the caller's may be any tensor with as many rows as inputs.
+    With the caller's own loss, labels may be any tensor with as many rows as inputs.
 
     Raises:
-        AuditError: it is not such a pair.
+        AuditError: the batch is no such pair.
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(map(is_dense, pair)):

@@ -10,18 +10,18 @@ with naming_extras():
 
 
 class LightningMonitor(Callback):
-    """A `Monitor` that steps after every training epoch: the module logs its metrics, and the
-    trainer stops.
+    """Audit after every training epoch: the module logs the monitor's metrics, and the trainer
+    stops.
 
     Checkpoints of the trainer hold the monitor's state.
 
     Attributes:
-        monitor: of the last ``fit``.
+        monitor: the `Monitor` of the last ``fit``.
     """
 
     def __init__(self, **options: Any) -> None:
-        """Keep the arguments of the monitor; it is made when a training begins, by default for its
-        module.
+        """Keep the arguments of `Monitor`, which is built when ``fit`` begins; `model` defaults to
+        the module.
         """
         self.options = options
         self._resumed: dict[str, Any] = {}

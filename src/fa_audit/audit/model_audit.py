@@ -39,12 +39,12 @@ def audit_model(
 
     Args:
         name: its name in the configuration and the report.
-        entry: with every key, as `model_entry` gives it.
+        entry: its configuration with every key, as `model_entry` returns it.
         dataset: on the CPU.
 
-    Raises:
-        AuditError: the model cannot be built, its description, weights or inputs do not fit it, or
-            torch has no deterministic kernel of an operation of it on this device.
+        Raises:
+        AuditError: the model cannot be built; its description, weights or inputs do not fit it; or
+            torch has no deterministic kernel for one of its operations on this device.
     """
     weights, accuracy = f"random weights of seed {entry['seed']}", entry["accuracy"]
     if entry["weights"]:
@@ -106,7 +106,7 @@ def _load_weights(model: nn.Module, path: str) -> None:
     """Load a model's state dict from a safetensors file, which cannot execute code.
 
     Raises:
-        AuditError: it is not a safetensors file, or its names or shapes are not the model's.
+        AuditError: the file is not safetensors, or its names or shapes are not the model's.
     """
     try:
         found = load_file(path)
@@ -134,19 +134,16 @@ def _load_weights(model: nn.Module, path: str) -> None:
 def _shaped(
     batches: Iterable[tuple[Tensor, Tensor]], *, shape: Iterable[int] | None, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches on the model's device, their images in the shape ``(C, H, W)`` or, for None, as
-    they are.
-    """
+    """Yield batches on the model's device, images resized to ``(C, H, W)``; None keeps their shape."""
     for images, labels in batches:
         yield fitted(images, tuple(shape or images.shape[1:])).to(device), labels.to(device)
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Reshape normalised images ``(B, C, H, W)``: repeat grey over channels, resize sides
-    bilinearly.
+    """Fit normalised images ``(B, C, H, W)``: repeat a grey channel, resize bilinearly.
 
     Raises:
-        AuditError: images of several channels, and another number of channels requested.
+        AuditError: colour images cannot get another number of channels.
     """
     channels, *sides = shape
     if images.shape[1] not in (1, channels):

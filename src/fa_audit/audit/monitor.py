@@ -1,6 +1,4 @@
-"""A monitor of trainings: the audit's norms, gradients and checks after every epoch, with a warning
-or an early end.
-"""
+"""Monitor a training: audit after every epoch, warn when a check fires, and stop if asked to."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ Log = Callable[[dict[str, float], int], Any]
 
 
 class Monitor:
-    """The audit of a network after every epoch of its training, in a loop of any kind::
+    """Audit a network after every epoch of its training, in a loop of any kind::
 
         monitor = Monitor(model, test_batches[:1], description=blocks, stop_on=("D1", "D2"))
         for epoch in range(epochs):
@@ -55,13 +53,13 @@ class Monitor:
     warning, once.
 
     Attributes:
-        history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``,
-            ``hidden_norm``, ``grad_norm``, ``growth`` (None for the last state); the same in every
-            row of an epoch: ``loss``, ``stability``, ``finite``, and whether ``D1``, ``D2`` and
-            ``C`` fire (None: not evaluated).
-        report: the last one of `diagnose`.
-        epoch: the last one that was audited.
-        stopped: whether the training should have ended there.
+        history: a row per epoch and state; epoch 0 is the model as it was given. Columns ``epoch``,
+            ``layer``, ``hidden_norm``, ``grad_norm``, ``growth`` (None for the last state); and,
+            repeated for every state, ``loss``, ``stability``, ``finite``, and whether ``D1``,
+            ``D2`` and ``C`` fire (None: not evaluated).
+        report: the `DiagnosticReport` of the last epoch.
+        epoch: the last audited epoch.
+        stopped: whether `stop_on` ends the training at this epoch.
     """
 
     def __init__(
@@ -82,16 +80,15 @@ class Monitor:
             model, description, loss_fn, thresholds: as for `diagnose`.
             eval_batches: the first 10 are copied: norms, gradients and loss come from the first,
                 C from 8 or more.
-            stop_on: of ``"D1"``, ``"D2"`` and ``"C"``: training should end after the first epoch at
-                which all of these fire, or at which a state, gradient or logit is not finite;
-                without any it never should.
-            epoch: epochs that the model was trained for before.
-            log: called after every step, as ``log(metrics, epoch)`` with `metrics` and the epoch's
-                number.
+            stop_on: one or more of ``"D1"``, ``"D2"`` and ``"C"``: `step` returns True once all of
+                them fire, or once a state, gradient or logit is not finite. Without `stop_on` it
+                never does.
+            epoch: the number of epochs that the model was trained for already.
+            log: called after every step as ``log(metrics, epoch)``.
 
-        Raises:
-            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or C and there are
-                fewer than 8 batches; `epoch` is not an integer >= 0, or `log` not a function.
+            Raises:
+            AuditError: as `diagnose`; a check in `stop_on` is unknown, or is C with fewer than 8
+                batches; `epoch` is not an integer >= 0, or `log` not a function.
         """
         several = isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
         self.stop_on: tuple[Any, ...] = tuple(stop_on) if several else (stop_on,)
@@ -128,7 +125,7 @@ class Monitor:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 
     def step(self) -> bool:
-        """Audit the model after another epoch of training; return whether to end the training here."""
+        """Audit the model after another epoch; return whether to end the training here."""
         self.epoch += 1
         last = self._look()
         all_fire = all(last[check] for check in self.stop_on)
@@ -143,7 +140,7 @@ class Monitor:
         return self.stopped
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training needs, in types that JSON and
+        """Return the state for a checkpoint, in types that JSON and
         ``torch.load(weights_only=True)`` know.
         """
         kept = {
@@ -155,11 +152,10 @@ class Monitor:
         return copy.deepcopy(kept)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: with its history and epoch, and without the warnings that were
-        given before.
+        """Continue from a `state_dict`: history and epoch go on, and no warning is repeated.
 
         Raises:
-            AuditError: it is not a state of a monitor, or of a model with other states.
+            AuditError: `state` is not a monitor's, or its model had another number of states.
         """
         if not isinstance(state, Mapping) or state.keys() != STATE or not is_count(state["epoch"]):
             expected = "expected what Monitor.state_dict() returns"
@@ -175,10 +171,9 @@ class Monitor:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the last epoch for a logger: ``fa_audit/grad_norm_4``, ``fa_audit/loss``,
-        ``fa_audit/D2`` and so on.
+        """Return the last epoch's numbers for a logger, by names such as ``fa_audit/grad_norm_4``.
 
-        Outcomes of checks are 0 or 1; what was not measured is left out.
+        A check is 1 if it fires, else 0; numbers that were not measured are left out.
         """
         rows = [row for row in self.history if row["epoch"] == self.epoch]
         found = {name: value for name, value in rows[0].items() if name not in OF_ROWS}
@@ -218,7 +213,7 @@ class Monitor:
 
 
 def _copied(part: Any) -> Any:
-    """Copy the tensors of a batch; what is no batch stays as it is, and `diagnose` refuses it."""
+    """Copy the tensors of a batch. Anything else is returned unchanged: `diagnose` refuses it."""
     if isinstance(part, Tensor):
         return part.detach().clone()
     if isinstance(part, Mapping):

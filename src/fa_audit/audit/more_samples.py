@@ -1,4 +1,4 @@
-"""States and gradients on more samples than an audit's 128, as some published numbers have them."""
+"""Measure states and gradients on more samples than an audit's 128, as some published numbers do."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ E = TypeVar("E", bound=Evidence)
 
 
 def with_more_samples(evidence: E, network: Network, dataset: Dataset) -> E:
-    """Add what is measured of every state on the first 256 and 1,024 test images, where there are
-    as many.
+    """Add every state's measurements on the first 256 and 1,024 test images, if there are that
+    many.
 
-    The gradient is of the mean loss of these images.
+    Gradients are those of the mean loss of these images.
     """
     layers = list(evidence.layers)
     for count in SAMPLES:
@@ -40,9 +40,7 @@ def with_more_samples(evidence: E, network: Network, dataset: Dataset) -> E:
 
 
 def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
-    """Yield norms, the residual's relative norm and the distance from the embedding's output of
-    every state.
-    """
+    """Yield every state's norms, relative residual norm and distance from the embedding's output."""
     for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
         ratio = None

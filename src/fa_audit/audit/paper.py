@@ -1,6 +1,7 @@
-"""The interfaces of the paper's two packages: the functions of one, `FAProtocol` of the other.
+"""Offer the interfaces of the paper's two packages.
 
-The first package's `diagnose` is `fa_audit.diagnose`.
+The first package's functions are here, except its `diagnose`, which is `fa_audit.diagnose`. The
+second package's class is `FAProtocol`.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def cross_batch_direction_stability(
         layer_index: l, 0..L.
 
     Raises:
-        AuditError: as `fa_audit.diagnose`; or fewer than two batches, or fewer with a finite,
-            non-zero mean gradient.
+        AuditError: as `fa_audit.diagnose`; or fewer than two batches have a finite, non-zero mean
+            gradient.
     """
     given = {"eval_batches": eval_batches}
     opened = prepared(model, given, description, loss_fn, limit=None)
@@ -118,7 +119,9 @@ def cross_batch_direction_stability(
 
 
 class ThreeCheckReport(dict[str, Any]):
-    """Result of `FAProtocol.run`: the dictionary of the paper's package; accuracies are fractions.
+    """Result of `FAProtocol.run`: a dictionary with the keys of the paper's package.
+
+    Accuracies are fractions.
 
     Attributes:
         report: the whole audit, as `diagnose` returns it.
@@ -168,13 +171,13 @@ class FAProtocol:
         x_eval: ``(N, ...)`` inputs, unshuffled.
         y_eval: ``(N,)`` labels.
         d1_threshold: D1 fires above this growth of the median state norm across one block.
-        d2_eps, d2_factor: D2 fires where the median norm of ``g_L`` is below their product, which
-            is meant for 128 samples and scaled to those in use.
+        d2_eps, d2_factor: D2 fires if the median norm of ``g_L`` is below their product. The
+            product is meant for 128 samples, and is scaled to the number in use.
         d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage
             points.
-        batch_size: by default norms of states and gradients are those of all N samples, and the
-            cross-batch stability takes the first 10 batches of 128. With a batch size, everything
-            is as `diagnose` has it on such batches.
+        batch_size: by default norms use all N samples, and the cross-batch stability the first 10
+            batches of 128. With a batch size, everything is measured as `diagnose` does on batches
+            of that size.
         options: the other arguments of `diagnose`: `method_name`, `notes`, `description`,
             `loss_fn`, `layer_for_stability`, or `thresholds` in place of the four numbers.
 
@@ -207,7 +210,8 @@ class FAProtocol:
         x, labels = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
         if len(x) != len(labels):
             raise AuditError(
-                f"x_eval and y_eval: found {len(x)} inputs and {len(labels)} labels; expected pairs."
+                f"x_eval and y_eval: found {len(x)} inputs and {len(labels)} labels; expected "
+                "as many of each."
             )
         if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
             raise AuditError(
@@ -218,7 +222,8 @@ class FAProtocol:
         )
         if options.get("thresholds") is not None and limits != DiagnosticThresholds():
             raise AuditError(
-                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the"
+                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one "
+                "of the"
                 " two."
             )
         self.model, self.samples = model, (x, labels)
@@ -241,8 +246,8 @@ class FAProtocol:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation
                 samples, which the report's notes then record.
-            test_samples: as in `diagnose`; default the evaluation samples where the accuracy is
-                computed on them.
+            test_samples: as in `diagnose`; if the accuracy is computed here, the number of
+                evaluation samples.
         """
         options = self.options | {"test_samples": test_samples}
         accuracy = self._accuracy() if test_acc is None else None

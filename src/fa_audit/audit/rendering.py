@@ -1,6 +1,6 @@
-"""The report of a network, or of a run over its seeds: the same words in every format.
+"""Write the report of a network, or of a run over its seeds, in the same words for every format.
 
-`document` says what the audit found; `details` has the evidence behind it. Imports no torch.
+`document` is the report; `details` is the evidence behind it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MOST_SENTENCES = 5
 ABSENT, MARK = "-", "*"  # in place of a number; behind a cosine with a gradient below D2's limit
 SETTLE = "Settle the warnings first: they may make these sentences wrong."
 LAYERS_LEGEND = (
-    "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this state and"
+    "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this "
+    "state and"
     " g the true gradient of the batch's mean loss with respect to it. ||h||, ||g||: their lengths,"
     " medians over {} samples. growth: how many times longer the next block makes h. B ||h|| ||g||:"
     " the product, times the batch size; it stays the same where states are merely inflated."
@@ -69,7 +70,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
 
 
 def _scope(audit: Audit) -> str:
-    """Say which states were audited, and what they do not see."""
+    """Say which states were audited, which share of the layers they cover, and what goes past them."""
     names = audit.about.get("states") or ["h_0", f"h_{len(audit.layers) - 1}"]
     covered = f"{100 * audit.about.get('covered', 1.0):.0f} %"
     # One HookPoint that is called for every state has one name.
@@ -83,7 +84,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield the texts of all networks, each once, behind its seeds where it is not of all."""
+    """Yield every text once, preceded by its seeds unless all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         for text in dict.fromkeys(said(audit)):
@@ -199,7 +200,7 @@ def _seed_table(judgement: Judgement) -> Table:
 
 
 def _intervals(judgement: Judgement) -> Iterator[Entry]:
-    """Yield how the interval of every check was formed, and for what its limit is meant."""
+    """Yield how every check's interval was formed, and for which batch size its limit is meant."""
     over = (
         f"t-interval of the mean distance from the limit over {judgement.count} {judgement.unit}s"
     )

@@ -1,4 +1,4 @@
-"""The report of an audit: the audit itself, which prints as text and shows as markdown."""
+"""The report that `diagnose` returns: an audit that prints itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fa_audit.protocol.judge import FOUR, THREE
 
 
 class DiagnosticReport(Audit):
-    """The audit of one network, with the names of the paper's package.
+    """The audit of one network, under the names of the paper's package.
 
-    `str()` is its text, and a notebook shows it as markdown. `read` and `write` are of its file.
+    `print` shows it as text, a notebook as markdown. `write` saves it as JSON; `read` loads it.
     """
 
     @property

@@ -19,14 +19,14 @@ RESAMPLES = 2000
 
 
 def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """Return medians of every row in resamples of the columns, shape ``(resamples, R)``.
+    """Resample the columns of `rows` and return the medians of every row, ``(resamples, R)``.
 
-    All rows are resampled alike, so that a ratio of two of them compares the same samples. As in
+    All rows are resampled alike, so that a ratio of two medians compares the same samples. As in
     torch, the median of an even number of samples is the lower of the two in the middle.
 
     Args:
-        rows: ``(R, B)``, one quantity of B samples a row.
-        seed: of the draws: the same rows give the same numbers.
+        rows: ``(R, B)``: a row has one quantity of B samples.
+        seed: of the resampling; fixed, so that the same rows give the same numbers.
 
     >>> bootstrap_medians(np.array([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]), resamples=2).shape
     (2, 2)
@@ -46,8 +46,9 @@ def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 
 
 
 def largest_growth(medians: np.ndarray) -> np.ndarray:
-    """Return the largest ratio of a median to the one before it, ``(..., S) -> (...)``; infinite
-    behind a 0.
+    """Return the largest ratio of a median to the one before it, ``(..., S) -> (...)``.
+
+    A ratio to 0 is infinite.
 
     >>> largest_growth(np.array([[1.0, 2.0, 8.0], [1.0, 3.0, 3.0]])).tolist()
     [4.0, 3.0]
@@ -60,10 +61,9 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 
 
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
-    """Return where the middle 95 % of bootstrap draws lie; None where a draw is NaN.
+    """Return the interval of the middle 95 % of bootstrap draws; None if a draw is NaN.
 
-    The interval is widened to `value` where that lies outside, as a maximum over many equal blocks
-    can.
+    If `value` lies outside, the interval is widened to it: a maximum over many equal blocks can.
 
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)

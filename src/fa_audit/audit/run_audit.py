@@ -1,4 +1,4 @@
-"""The audit of a run of this package: the protocol on its network, and the metrics of its credits."""
+"""Audit a trained run of this package: the protocol on its network, and the metrics of its credits."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def audit(
 
     Args:
         learner: network and method, as loaded from a checkpoint.
-        dataset: on the learner's device; the caller, as `fa_audit.audit.run_inputs.read_run` does,
-            checks that it and the trajectory are those of the training.
+        dataset: on the learner's device. It and the trajectory must be the training's own, which
+            `fa_audit.audit.run_inputs.read_run` checks.
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
-        trajectory: the history of the training, from which the epochs of the first flags come;
-            empty if unknown.
-        stopped_after: the epoch after which the monitor ended the training. Baselines then had a
-            larger budget and are left out, so that depth utility is not evaluated.
+        trajectory: the history of the training, which gives the epochs of the first flags; empty if
+            unknown.
+        stopped_after: the epoch after which the monitor ended the training. Baselines, which
+            trained longer, are then left out, and depth utility is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
@@ -91,15 +91,15 @@ def audit_files(
     name: str = "",
     **files: Any,
 ) -> tuple[DiagnosticReport, dict[str, Any]]:
-    """Audit a trained run from its files, once they are known to belong together.
+    """Check that a run's files belong together, and audit it.
 
     Args:
         files: the other arguments of `fa_audit.audit.run_inputs.read_run`.
         thresholds, name: as in `audit`.
 
     Returns:
-        The report, and as JSON types what else is known of the run; an entry that the sidecar lacks
-        is None.
+        The report, and further facts of the run as JSON types; a fact that the sidecar lacks is
+        None.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.

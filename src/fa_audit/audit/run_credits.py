@@ -1,6 +1,6 @@
-"""Credit metrics of a trained run: of the credits that trained it, and of the same in float64.
+"""Measure the credits of a trained run: as they trained it, and recomputed in float64.
 
-Shapes and conventions as in `fa_audit.audit.credit_metrics`.
+Shapes and conventions are those of `fa_audit.audit.credit_metrics`.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def credits_as_trained(
     """Compare every block's credit with backpropagation's gradient, in the network's own precision.
 
     Returns:
-        for every block its `alignment`; ``rho`` and its ceiling at the block's input, as published
-        numbers have them. There a step of 1e-3 changes a state of norm 1e4 by little more than its
-        rounding error, so that even the true gradient does not predict the change of the loss.
+        Every block's `alignment`, and ``rho`` with its ceiling at the block's input, as published.
+        In float32 a step of 1e-3 from a state of norm 1e4 is little more than rounding, so that
+        even the true gradient does not predict the change of the loss.
     """
     network = learner.network
     rounded = []
@@ -103,11 +103,11 @@ def _rho_at_input(
 def _in_double(
     twin: Learner, x: Tensor, labels: Tensor, network: Network
 ) -> tuple[list[Block], Fresh]:
-    """Compute per block the metrics in float64, and the cosines under fresh feedback.
+    """Compute every block's metrics in float64, and its cosines under fresh feedback.
 
     Args:
         twin: the learner in float64.
-        network: the trained network as feedback is drawn for it: float32, on the CPU.
+        network: the trained network in float32 on the CPU, for which fresh feedback is drawn.
     """
     run = trace(twin.network, x, local=True)
     states = [h.detach() for h in run.states]
@@ -131,7 +131,9 @@ def _in_double(
 
 
 def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
-    """Average over samples, per block, how far the method's auxiliary net is from its target."""
+    """Return for every block how far the method's auxiliary net is from its target, averaged over
+    samples.
+    """
     network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
     residuals = twin.method.bridge_residual(
         network, trace(network, x, local=True), labels, twin.state, randomness
@@ -144,9 +146,8 @@ def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured
 def fresh_feedback_cosines(
     twin: Learner, x: Tensor, labels: Tensor, gradients: Sequence[Tensor], network: Network
 ) -> Fresh:
-    """Compute every block's cosines for `DRAWS` fresh draws of the method's state.
-
-    Empty for methods without random feedback.
+    """Return every block's cosines under `DRAWS` fresh draws of the feedback; empty if there is
+    none.
 
     Args:
         gradients: ``g_0..g_L``, each ``(B, d)``.
@@ -162,17 +163,16 @@ def fresh_feedback_cosines(
 
 
 def _no_null(learner: Learner) -> str:
-    """Explain why no draw of the feedback has a value."""
+    """Say why there is no null: no draw has a value, or the method has no random feedback."""
     if learner.method.random_feedback:
         return "no draw has a value"
     return "the method has no random feedback"
 
 
 def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:
-    """Measure how far the network has moved since its initialisation: by parameter, and by block as
-    a whole.
+    """Measure how far every parameter, and every block, has moved since initialisation.
 
-    The initialisation is built again from the specification, bit by bit.
+    The initial network is built again from the specification, with the same bits.
     """
     spec, network = learner.spec, learner.network
     untrained = build(spec, learner.image_shape, network.classes, learner.method).network
@@ -188,9 +188,7 @@ def _flat(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def drift(before: Tensor, after: Tensor) -> Measured:
-    """Compute ``||W - W_0||_F / ||W_0||_F`` of two tensors in float64; `n` and `n_valid` count
-    their entries.
-    """
+    """Compute ``||W - W_0||_F / ||W_0||_F`` in float64; `n` and `n_valid` count entries."""
     before, after = (tensor.detach().cpu().double().flatten() for tensor in (before, after))
     finite = before.isfinite() & after.isfinite()
     n, n_valid = len(finite), int(finite.sum())

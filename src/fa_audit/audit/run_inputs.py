@@ -1,6 +1,4 @@
-"""The inputs of a trained run's audit, read and known to belong together before anything is
-measured.
-"""
+"""Read the files of a trained run, and check that they belong together before anything is measured."""
 
 from __future__ import annotations
 
@@ -48,17 +46,16 @@ def read_run(
     """Read a trained run from its files.
 
     Args:
-        data: default the file in ``results/data/`` of the data set that the checkpoint names.
+        data: default ``results/data/NAME.safetensors``, for the data set that the checkpoint names.
         sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
-        baselines: files of the known baselines, by their roles.
-        spec: of the run that is expected; default the checkpoint's.
-        method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint
-            does not decide what is imported.
+        baselines: files of the known baselines, by their roles ``own``, ``bp`` and ``shallow``.
+        spec: the expected run's specification; default the checkpoint's.
+        method, architecture: ``package.module:Class`` if it is not registered: a checkpoint does
+            not decide what is imported.
 
-    Returns:
-        The learner and the data set, on the device; the sidecar's facts, empty without one; each
-        baseline's sidecar by its role ``own``, ``bp`` or ``shallow``; the training's history, empty
-        if unknown.
+        Returns:
+        Learner and data set on the device; the sidecar's facts, empty without one; every baseline's
+        facts by role; the training's history, empty if unknown.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.
@@ -87,9 +84,7 @@ def _facts(
     expected: RunSpec,
     hint: str,
 ) -> dict[str, Any]:
-    """Read a sidecar and check that it belongs to the files beside it; without one, nothing is
-    known.
-    """
+    """Read a sidecar and check that it belongs to the files beside it; return nothing without one."""
     if not sidecar:
         return {}
     facts, files = read_sidecar(sidecar), {"checkpoint": checkpoint}
@@ -103,7 +98,9 @@ def _facts(
 def _compared(
     baselines: Mapping[str, str | Path], expected: RunSpec, hint: str
 ) -> dict[str, dict[str, Any]]:
-    """Read baselines and check that they are those of a run, and agree with their trajectories."""
+    """Read baselines, and check that they belong to the expected run and agree with their
+    trajectories.
+    """
     names, compared = baseline_names(expected), {}
     for role, path in baselines.items():
         facts, beside = read_baseline(path), Path(path).with_suffix(".csv")
@@ -119,7 +116,7 @@ def _compared(
 
 
 def baseline_names(spec: RunSpec) -> dict[str, str]:
-    """Return the names of the runs that a network is compared with, by their roles."""
+    """Return the names of a run's baselines by role."""
     return {
         role: str(run)
         for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()
@@ -127,13 +124,14 @@ def baseline_names(spec: RunSpec) -> dict[str, str]:
 
 
 def _check_dataset(learner: Learner, dataset: Dataset) -> None:
-    """Check that a data set is, by its name and shapes, the one that a network was trained on."""
+    """Check by name and shapes that a network was trained on this data set."""
     ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
     theirs = (dataset.name, dataset.image_shape, dataset.classes)
     if ours != theirs:
         form = "{!r} with images {} of {} classes"
         raise AuditError(
-            f"data set: found {form.format(*theirs)}; the network was trained on {form.format(*ours)}. Give the data"
+            f"data set: found {form.format(*theirs)}; the network was trained on "
+            f"{form.format(*ours)}. Give the data"
             " set that it was trained on."
         )
 
@@ -141,8 +139,8 @@ def _check_dataset(learner: Learner, dataset: Dataset) -> None:
 def _check_accuracies(
     learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path
 ) -> None:
-    """Compare a sidecar's accuracies with the network's; another device may round a few samples
-    apart.
+    """Compare a sidecar's accuracies with the network's, allowing for a few samples that devices
+    round differently.
     """
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
@@ -156,6 +154,8 @@ def _check_accuracies(
             same = abs(found - told) <= tolerance
         if not same:
             raise AuditError(
-                f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
-                " them was altered: delete both and run the training again, or give the data that it was trained on."
+                f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on "
+                "these images. One of"
+                " them was altered: delete both and run the training again, or give the data "
+                "that it was trained on."
             )

@@ -10,15 +10,15 @@ with naming_extras():
 
 
 class TrainerMonitor(TrainerCallback):
-    """A `Monitor` that steps after every epoch: the trainer logs its metrics, and stops.
+    """Audit after every epoch: the trainer logs the monitor's metrics, and stops.
 
     Attributes:
-        monitor: of the last ``train()``.
+        monitor: the `Monitor` of the last ``train()``.
     """
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
-        """Keep the arguments of the monitor; it is made when a training begins, by default for its
-        model.
+        """Keep the arguments of `Monitor`, which is built when ``train()`` begins; `model` defaults
+        to the trainer's.
         """
         self.trainer, self.options = trainer, options
 

@@ -11,7 +11,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
 
 MEASURED = "configs/measured.yaml"
-FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
+FROM = "folder with tables SETTING/runs.csv; default the project's reference/measured"
 KEY = (
     "rank: runs that no paired test tells apart share one\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
@@ -24,19 +24,19 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
     # Fonts are not news.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
-    _add_audits(parser, "JSON of audits of your own")
-    words = "write table and figure board.* there; default the terminal"
+    _add_audits(parser, "your own audits, JSON")
+    words = "folder for board.csv, .md, .tex, .html, .pdf, .png, .svg; default: print the table"
     parser.add_argument("--output", type=Path, metavar="DIR", help=words)
 
 
 def draw_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit draw`."""
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
-    words = "JSON of audits of your own; default none: the figures and tables of --configfile"
+    words = "your own audits, JSON; without any, draw the figures and tables of --configfile"
     _add_audits(parser, words)
     words = f"the configuration; default {MEASURED}"
     parser.add_argument("--configfile", type=Path, metavar="FILE", help=words)
-    words = "where files are written; default %(default)s"
+    words = "folder for the files; default %(default)s"
     parser.add_argument("--output", type=Path, metavar="DIR", default=Path("drawn"), help=words)
 
 
@@ -44,9 +44,9 @@ def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
     add = parser.add_argument
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
     add("--from", dest="folder", type=Path, metavar="DIR", help=FROM)
-    words = "the rows to show; default all runs"
+    words = "show these runs only; default all"
     add("--only", nargs="+", default=[], metavar="RUN", help=words)
-    words = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
+    words = "draw figures 7 inches wide, for a page of two columns; default 5.5 inches"
     add("--wide", action="store_true", help=words)
 
 

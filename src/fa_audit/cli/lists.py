@@ -18,9 +18,9 @@ KINDS = {"methods": METHODS, "architectures": ARCHITECTURES, "datasets": DATASET
 def list_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit list`."""
     parser.set_defaults(command=_list)
-    words = "methods, architectures or datasets; default all of them"
+    words = "methods, architectures or datasets; default all three"
     parser.add_argument("kind", nargs="?", choices=KINDS, metavar="KIND", help=words)
-    words = "only these, of which any may be package.module:Name; default all that are registered"
+    words = "list these only, registered or package.module:Name; default all registered ones"
     names = parser.add_argument("names", nargs="*", metavar="NAME", help=words)
     completed(names, [name for registry in KINDS.values() for name in registry])
 

@@ -27,7 +27,10 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit describe`."""
     add = parser.add_argument
     parser.set_defaults(command=_describe)
-    add("model", help="what makes the model: torchvision.models:vit_b_16, or my_file:make_model")
+    add(
+        "model",
+        help="function that returns the model: torchvision.models:vit_b_16, or my_file:make_model",
+    )
     words = "its arguments, e.g. '{\"num_classes\": 10}'; default none"
     add("--arguments", type=_mapping, default={}, metavar="JSON", help=words)
     words = "shape of one input; default 3 224 224"

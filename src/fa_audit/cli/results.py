@@ -15,14 +15,25 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit report`."""
     add = parser.add_argument
     parser.set_defaults(command=_report)
-    add("audits", type=Path, nargs="+", metavar="FILE", help="an audit's JSON, one for each seed")
+    add(
+        "audits",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="the JSON of an audit; one file for each seed",
+    )
     forms = ("markdown", "latex")
-    add("--format", choices=forms, default="markdown", help="of the text; default %(default)s")
-    words = "of audits whose method is not registered; default not stated"
+    add(
+        "--format",
+        choices=forms,
+        default="markdown",
+        help="format of the text; default %(default)s",
+    )
+    words = "the method's formula, for methods that are not registered; default not stated"
     add("--method", metavar="MODULE:CLASS", help=words)
-    words = f"the file to write; default the terminal, with --html {PAGE}"
+    words = f"file to write; default: print the text, or write {PAGE} with --html"
     add("--output", type=Path, metavar="PATH", help=words)
-    words = "write one self-contained page, of any number of networks; default a text of one"
+    words = "write one self-contained HTML page, of any number of networks"
     add("--html", action="store_true", help=words)
 
 
@@ -30,11 +41,14 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit scorecard`."""
     add = parser.add_argument
     parser.set_defaults(command=_scorecard)
-    words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
+    words = (
+        "folder of results or tidy tables; default results/ if it has audits, else the "
+        "project's reference/measured"
+    )
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "the published numbers; default %(default)s"
     add("--published", metavar="YAML", default=PUBLISHED, help=words)
-    words = "write scorecard.csv and .md there; default the terminal"
+    words = "folder for scorecard.csv and .md; default: print the summary"
     add("--output", type=Path, metavar="DIR", help=words)
 
 

@@ -42,14 +42,17 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         METHODS,
     )
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
-    where = f"of `fa-audit list datasets`, whose file {data_file('NAME')} is made where it is absent; or a file"
+    where = (
+        f"name of a data set (`fa-audit list datasets`), whose file {data_file('NAME')} is made "
+        "if it is missing; or a file"
+    )
     completed(add("--data", metavar="NAME", required=True, help=f"{where}; no default"), DATASETS)
     _add_data_root(parser)
-    words = "one of `fa-audit list architectures`, or package.module:Class; default %(default)s"
+    words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"
     completed(add("--architecture", default="resmlp", metavar="NAME", help=words), ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
-    words = "of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips"
+    words = "for resmlp: initial standard deviation of W2; default 0.01, without skips 0.5"
     add("--w2-std", type=float, help=words)
     for name in BUDGET:
         field = SettingEntry.model_fields[name]
@@ -58,9 +61,9 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         option = f"--{name.replace('_', '-')}"
         # Without a default here, so that an option that repeats the run's name is noticed.
         add(option, **kind, help=f"{field.description}; default {field.default}")
-    meaning = "of initialisation, feedback, order, augmentation and noise; default %(default)s"
+    meaning = "seed of initialisation, feedback, order, augmentation and noise; default %(default)s"
     add("--seed", type=int, default=PAPER["seed"], help=meaning)
-    words = "residual penalty, as in RUN+penaltyLAMBDA; default none"
+    words = "residual penalty LAMBDA, as in RUN+penaltyLAMBDA; default none"
     add("--penalty", metavar="LAMBDA", help=words)
     words = "leave the blocks at initialisation, as in RUN+frozen; default off"
     add("--frozen", action="store_true", help=words)
@@ -68,7 +71,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_data_root(parser: argparse.ArgumentParser) -> None:
-    words = "where the data set is, or is downloaded to; default %(default)s"
+    words = "folder that has, or receives, the downloaded data set; default %(default)s"
     parser.add_argument("--data-root", type=Path, default=Path("data"), metavar="DIR", help=words)
 
 
@@ -76,39 +79,45 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit audit`."""
     add = parser.add_argument
     parser.set_defaults(command=_audit)
-    words = "a .safetensors file, with .json and .csv beside it; or what makes a model:"
+    words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
-    words = "the run's data set, by name or file as of `fa-audit train`; default the file of its name. With a model:"
+    words = "the data set that the run was trained on, as in `fa-audit train`. For a model:"
     more = "my_file:batches, a list of (x, labels) or a function that returns it"
     add("--data", help=f"{words} {more}")
     _add_data_root(parser)
-    words = "the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3"
+    words = (
+        "the method's own frozen baseline: its .json, or for a model its accuracy; without it "
+        "D3 is not evaluated"
+    )
     add("--frozen", metavar="BASELINE", help=words)
-    words = "backpropagation's frozen baseline, likewise; default none"
+    words = (
+        "the frozen baseline of backpropagation, likewise; without it D3-strict is not evaluated"
+    )
     add("--bp-frozen", metavar="BASELINE", help=words)
     for kind in OF_CHECKPOINTS:
-        words = f"of a checkpoint whose {kind} is not registered; default the file's"
+        words = f"{kind} of the checkpoint, if it is not registered; default the file's"
         add(f"--{kind}", metavar="MODULE:CLASS", help=words)
     forms = ("text", "json", "markdown")
-    add("--format", choices=forms, default="text", help="of the output; default %(default)s")
-    add("--details", action="store_true", help="print the evidence of every layer, too; default no")
+    add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
+    add("--details", action="store_true", help="print the evidence of every layer, too")
     add = parser.add_argument_group("of a user-defined model").add_argument
-    words = "on the whole test set, a fraction; default unknown"
+    words = "the model's accuracy on the whole test set, a fraction; default unknown"
     add("--accuracy", type=float, help=words)
-    words = "behind it, for an interval of D3; default unknown"
+    words = "size of the test set, which gives D3 an interval; default unknown"
     add("--test-samples", type=int, metavar="N", help=words)
     words = (
-        "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
+        "names of modules; default the model's HookPoints, else the best proposal of `fa-audit "
+        "describe`"
     )
     add("--blocks", nargs="+", metavar="NAME", help=words)
     add("--reads", help="what the head reads of a state; default as proposed")
-    words = "a function, as of `fa_audit.diagnose`; default none"
+    words = "my_file:credits, a function as for `fa_audit.diagnose`; default none"
     add("--credits", metavar="MODULE:NAME", help=words)
-    words = "the same with fresh feedback: the null; default none"
+    words = "my_file:draw, the same with fresh feedback, for the null of cosines; default none"
     add("--draw", metavar="MODULE:NAME", help=words)
-    words = "in which states are moved; default %(default)s"
+    words = "number of directions in which states are moved; default %(default)s"
     add("--directions", type=int, default=32, help=words)
-    words = "a function of logits and labels; default cross-entropy"
+    words = "my_file:loss, a function of logits and labels; default the cross-entropy"
     add("--loss", metavar="MODULE:NAME", help=words)
 
 
@@ -165,10 +174,10 @@ def _check_device(device: str) -> None:
 
 
 def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
-    """Check that the files at the output, which a training would replace, are of the same run.
+    """Check that a training replaces files of the same run only.
 
     Raises:
-        AuditError: they are of another run, or of no finished training.
+        AuditError: the files at the output belong to another run, or to no finished training.
     """
     from fa_audit.training.sidecar import check_spec, read_sidecar
 
@@ -177,9 +186,7 @@ def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
 
 
 def _data(options: argparse.Namespace) -> Path:
-    """Return the file of a data set that is given by name or file; one given by name is made where
-    it is absent.
-    """
+    """Return the file of a data set, given by name or as a file; make a named one if it is missing."""
     from fa_audit.data.dataset import prepare_data_file
 
     path = Path(options.data)
@@ -221,7 +228,8 @@ def _audit(options: argparse.Namespace) -> int:
     if given := [name.replace("_", "-") for name in unused if getattr(options, name) is not None]:
         found, expected = ("a model", "a checkpoint") if own else ("a checkpoint", "a model")
         raise AuditError(
-            f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} only."
+            f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} "
+            "only."
         )
     with contextlib.redirect_stdout(sys.stderr):  # what user code prints
         report, known = (_audit_model if own else _audit_run)(options)
@@ -237,14 +245,15 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
-    """Audit a model that a function makes, on batches that another one makes."""
+    """Audit the model that one function returns, on the batches of another."""
     from fa_audit.audit.diagnose import diagnose
     from fa_audit.audit.model_audit import build_model
     from fa_audit.core.registry import load
 
     if not options.data or ":" not in options.data:
         raise AuditError(
-            f"--data: found {options.data}; expected my_file:batches, a list of (x, labels) or a function."
+            f"--data: found {options.data}; expected my_file:batches, a list of (x, labels) or "
+            "a function."
         )
     model = build_model({"model": options.checkpoint, "arguments": {}, "seed": 0, "weights": None})
     batches = load("batches", {}, options.data)
@@ -298,7 +307,8 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
             return proposal.description
     suits = f" that is read by '{options.reads}'" if options.reads else ""
     raise AuditError(
-        f"{options.checkpoint}: found no states{suits} that are proven and have half of the layers between them; name"
+        f"{options.checkpoint}: found no states{suits} that are proven and have half of the "
+        "layers between them; name"
         " modules (--blocks), or put h = hook(h) with a fa_audit.HookPoint into the model."
     )
 
@@ -323,7 +333,8 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
         files = filter(Path.is_file, checkpoint.glob("*.safetensors"))
         such = min(files, default="results/checkpoints/SETTING/RUN/seed42.safetensors")
         raise AuditError(
-            f"{checkpoint}: found a folder; expected the .safetensors file of a training, such as {such}, or what makes"
+            f"{checkpoint}: found a folder; expected the .safetensors file of a training, such "
+            f"as {such}, or what makes"
             " a model: my_file:make_model."
         )
     stem = checkpoint.parent / checkpoint.stem

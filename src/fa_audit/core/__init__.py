@@ -1,3 +1,1 @@
-"""Errors, files, registries, random streams, numerics, provenance, metrics, thresholds: what every
-room uses.
-"""
+"""Basics that every other room uses: errors, files, registries, random streams, numerics, metrics."""

@@ -19,10 +19,10 @@ class OwnCodeError(AuditError):
 
 
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
-    """Return the error for a name that is not in a list, with the nearest known name.
+    """Return the error for an unknown name, with the nearest known one.
 
     Args:
-        kind: what the name names, e.g. ``"method"``.
+        kind: the kind of thing that the name is for, e.g. ``"method"``.
         found: the name as the user wrote it.
         known: every valid name.
         where: the place of the mistake, e.g. ``"settings.demo.runs"``.

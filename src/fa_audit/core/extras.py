@@ -1,4 +1,4 @@
-"""Packages that come with an extra of the distribution and not with the library itself."""
+"""Name the extra to install if an optional package is missing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ EXTRAS = {  # by package, the extra that it comes with
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Turn the failed import of a package that comes with an extra into one error that names the
-    extra.
+    """Turn the failed import of an optional package into an error that names its extra.
 
     Raises:
-        AuditError: such a package is not installed, or there is too little memory for torch.
+        AuditError: an optional package is not installed, or torch has too little memory.
     """
     try:
         yield
@@ -32,7 +31,8 @@ def naming_extras() -> Iterator[None]:
         if package not in EXTRAS:
             raise
         raise AuditError(
-            f"'{package}' is not installed; this needs it. Run: pip install 'fa-audit[{EXTRAS[package]}]'"
+            f"'{package}' is not installed; this needs it. Run: pip install "
+            f"'fa-audit[{EXTRAS[package]}]'"
         ) from error
     except ImportError as error:
         if "failed to map" not in str(error):

@@ -1,4 +1,4 @@
-"""Write files atomically, digest them, and lock what one process at a time may work on."""
+"""Write files atomically, compute their digests, and lock files that one process may use at a time."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Fill a temporary file beside `path` with `write`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
-    leaves half a file under the final name. A link keeps its name, and its target is replaced; a
-    device or a pipe is written to.
+    leaves half a file under the final name. Of a link, the target is replaced; devices and pipes
+    are written to.
 
     Raises:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
@@ -61,7 +61,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def _write_through(path: Path, write: Callable[[Path], object]) -> None:
-    """Fill a temporary file, and copy it to what cannot be replaced."""
+    """Fill a temporary file, then copy it to a device or pipe, which cannot be replaced."""
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder, path.name)
         write(part)
@@ -82,7 +82,8 @@ def not_written(path: Path, error: OSError) -> AuditError:
         why += f"; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk"
         todo = "Free some space"
     return AuditError(
-        f"{path}: not written ({why}). {todo}, and run the same command again: what was written before is whole and"
+        f"{path}: not written ({why}). {todo}, and run the same command again: what was written "
+        "before is whole and"
         " kept."
     )
 
@@ -124,7 +125,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def check_no_pipe(path: str | Path) -> None:
-    """Refuse a named pipe, which would be waited for; those of the shell have their writer.
+    """Refuse a named pipe, which nobody may ever write to; a shell's own pipes are allowed.
 
     Raises:
         AuditError: `path` is a named pipe.
@@ -140,7 +141,7 @@ def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
         AuditError: `output` is one of the `inputs`.
     """
     if Path(output).resolve() in {Path(path).resolve() for path in inputs}:
-        raise AuditError(f"{output}: found an output that is read; expected another place.")
+        raise AuditError(f"{output}: found as input and output; expected another output.")
 
 
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
@@ -160,7 +161,8 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
         empty = isinstance(error, json.JSONDecodeError) and not text.strip()
         found = "an empty file" if empty else f"no JSON ({error})"
         raise AuditError(
-            f"{path}: found {found}; expected {expected}. If it should be that, delete it and make it again."
+            f"{path}: found {found}; expected {expected}. If it should be that, delete it and "
+            "make it again."
         ) from error
 
 
@@ -181,16 +183,14 @@ def number(value: float | str | None) -> float | None:
 
 
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record of JSON types with the SHA-256 of the entries that it has now; others may be
-    added later.
-    """
+    """Add to a record of JSON types the SHA-256 of its present entries; others may follow unsigned."""
     keys = sorted(record.keys() - {SIGNATURE})
     return {**record, SIGNATURE: {"entries": keys, "sha256": _signature(record, keys)}}
 
 
 def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
-    """Check that the entries of a record which were `signed` are as they were; without a signature
-    nothing is known.
+    """Check that the `signed` entries of a record are unchanged; accept a record without a
+    signature.
 
     Raises:
         AuditError: an entry was changed or removed.
@@ -202,7 +202,8 @@ def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
         same = False
     if not same:
         raise AuditError(
-            f"{where}: its content has another SHA-256 than when it was written: changed or damaged since. Delete it"
+            f"{where}: its content has another SHA-256 than when it was written: changed or "
+            "damaged since. Delete it"
             " and make it again."
         )
 
@@ -212,8 +213,8 @@ def _signature(record: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def digest_of(value: object, separators: tuple[str, str] = (", ", ": ")) -> str:
-    """Return the SHA-256 of a value of JSON types, in hexadecimal; that of a mapping is of its
-    sorted keys.
+    """Return the SHA-256 of a value of JSON types, in hexadecimal; the order of keys does not
+    matter.
     """
     return hashlib.sha256(
         json.dumps(value, sort_keys=True, separators=separators).encode()
@@ -255,8 +256,10 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
         except OSError as error:
             if error.errno in WITHOUT_LOCKS:
                 raise AuditError(
-                    f"{path}: not locked ({error.strerror}): the file system of '{path.parent.absolute()}' has no"
-                    " locks, which keep two processes from the same files. Have them enabled (Lustre: mount option"
+                    f"{path}: not locked ({error.strerror}): the file system of "
+                    f"'{path.parent.absolute()}' has no"
+                    " locks, which keep two processes from the same files. Have them enabled "
+                    "(Lustre: mount option"
                     " flock; NFS: lockd), or work in a copy of the project elsewhere."
                 ) from error
             raise

@@ -1,5 +1,5 @@
-"""Check a working folder before work begins in it: writable, room on its disk, no other process at
-work.
+"""Check a working folder before work begins: writable, with room on its disk, and used by nobody
+else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ _held = contextlib.ExitStack()  # until the process ends, however it ends
 
 
 def check_writable(roots: Iterable[str | Path]) -> None:
-    """Check that files can be written everywhere in `roots`, folders of the working folder; they
-    may be absent.
+    """Check that files can be written in every folder below `roots`; missing roots are fine.
 
     Raises:
         AuditError: a folder cannot be written to, or something else is in its place.
@@ -27,21 +26,22 @@ def check_writable(roots: Iterable[str | Path]) -> None:
     for root in map(Path, roots):
         if (root.exists() or root.is_symlink()) and not root.is_dir():
             raise AuditError(
-                f"{root}: found no folder (a file, or a link to nothing); expected a folder. Move it away."
+                f"{root}: found no folder (a file, or a link to nothing); expected a folder. "
+                "Move it away."
             )
         for folder in [place for place, _, _ in os.walk(root)] or [
             str(root if root.exists() else ".")
         ]:
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise AuditError(
-                    f"{Path(folder).resolve()}: cannot be written to, so no job was started. Make it writable (is its"
+                    f"{Path(folder).resolve()}: cannot be written to, so no job was started. "
+                    "Make it writable (is its"
                     " disk mounted read-only? who owns it?), or work in a copy of the project."
                 )
 
 
 def check_room(roots: Iterable[str | Path]) -> None:
-    """Write a block to the disk of every folder in `roots`, or of the working folder where one is
-    absent.
+    """Check that the disk of every folder in `roots` has room, by writing a block to it.
 
     Raises:
         AuditError: the block was not written.
@@ -65,7 +65,8 @@ def claim(lock: str | Path) -> None:
         _held.enter_context(exclusive(lock, wait=False))
     except BlockingIOError as error:
         raise AuditError(
-            f"another workflow ({error.strerror}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
+            f"another workflow ({error.strerror}) is at work in {Path.cwd()}; wait for it or "
+            "stop it, then run again."
         ) from None
     except OSError as error:
         raise not_written(Path(lock), error) from error

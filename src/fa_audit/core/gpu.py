@@ -1,6 +1,4 @@
-"""GPUs without torch: how many are visible, their memory, and a lock on each while a job computes
-on it.
-"""
+"""Count GPUs, read their memory and lock one for a job, all without importing torch."""
 
 from __future__ import annotations
 
@@ -40,7 +38,8 @@ def jobs_per_gpu() -> int:
     text = os.environ.get(SHARING, "1")
     if not re.fullmatch("[1-9][0-9]?", text):
         raise AuditError(
-            f"{SHARING}: found '{text}'; expected an integer 1..99, the number of jobs that share a GPU."
+            f"{SHARING}: found '{text}'; expected an integer 1..99, the number of jobs that "
+            "share a GPU."
         )
     return int(text)
 
@@ -88,8 +87,7 @@ def smallest_gpu_mb() -> int | None:
 
 @contextmanager
 def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
-    """Hold a lock on one of `gpus` (UUIDs), waiting for one where other jobs hold them all; yield
-    its index.
+    """Lock one of `gpus` (UUIDs) and yield its index; wait if other jobs hold them all.
 
     A lock is the name of a socket in the system's table, not a file: all users and folders of a
     machine see it, and the system forgets it when its holder dies (``grep fa-audit

@@ -1,6 +1,4 @@
-"""Limits of GPU jobs and of memory, checked before the first job: without the first any number of
-jobs would start.
-"""
+"""Check limits of GPU jobs and of memory before the first job starts."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ USUAL = 4  # the limit in profiles/slurm
 
 
 def check_address_space() -> None:
-    """Load torch in another process where the address space is limited, since too little of it may
-    end the process.
+    """If the address space is limited, check in another process that torch can be loaded.
 
     Raises:
         AuditError: torch cannot be loaded.
@@ -39,7 +36,8 @@ def check_address_space() -> None:
     if done.returncode:
         why = done.stderr.strip().rpartition("\n")[2]
         raise AuditError(
-            f"found a limit of {limit // 1024} kB of address space, in which torch cannot be loaded ({why}). Raise it:"
+            f"found a limit of {limit // 1024} kB of address space, in which torch cannot be "
+            f"loaded ({why}). Raise it:"
             " ulimit -v unlimited, or ask your batch system for more memory."
         )
 
@@ -48,7 +46,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
     """Check that no more GPU jobs start at once than the GPUs of this machine take.
 
     Args:
-        limits: of all resources; those that are missing are not limited.
+        limits: Snakemake's limit of every resource; a missing one is unlimited.
 
     Raises:
         AuditError: gpu has no limit, or too large a one.
@@ -56,12 +54,14 @@ def check_limit(limits: Mapping[str, int]) -> None:
     limit, gpus, jobs = limits.get("gpu"), visible_gpu_count(), jobs_per_gpu()
     if limit is None:
         raise AuditError(
-            "no limit of GPU jobs: --resources and other profiles replace the limit of profiles/default. Add"
+            "no limit of GPU jobs: --resources and other profiles replace the limit of "
+            "profiles/default. Add"
             f" --resources gpu={gpus * jobs} (gpu=0: compute on the CPU)."
         )
     if limit > gpus * jobs:
         raise AuditError(
-            f"--resources gpu={limit}: found room for {gpus * jobs} (GPUs: {gpus}, jobs on each: {jobs}). Use"
+            f"--resources gpu={limit}: found room for {gpus * jobs} (GPUs: {gpus}, jobs on "
+            f"each: {jobs}). Use"
             f" --resources gpu={gpus * jobs}, or set {SHARING}, so that several jobs share a GPU."
         )
 
@@ -71,8 +71,8 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
 
     Args:
         limits: as `check_limit` accepted them.
-        needs: memory of a GPU in MB that every run takes; jobs are spread over the GPUs, and the
-            largest may meet.
+        needs: GPU memory of every run, in MB. Jobs are spread over the GPUs, and the largest ones
+            may meet on one.
 
     Raises:
         AuditError: they do not fit.
@@ -90,19 +90,21 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
             else "--resources gpu=0, which computes on the CPU"
         )
         raise AuditError(
-            f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the largest of this"
-            f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/cluster.md). Use {others}."
+            f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the "
+            "largest of this"
+            f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/cluster.md). "
+            f"Use {others}."
         )
 
 
 def check_cluster_limits(
     asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]
 ) -> str:
-    """Check that something limits how many GPUs of a cluster are asked for at once; return the
-    limits in words.
+    """Check that the number of GPUs requested from a cluster at once is limited; return the limit
+    in words.
 
     Args:
-        asked: resources of every rule that may be sent, before `limits` are applied to them.
+        asked: resources of every rule that may be sent to the cluster, before `limits` apply.
 
     Raises:
         AuditError: a rule asks for GPUs without a limit.
@@ -122,17 +124,20 @@ def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) 
     cap = "gpu" if resources.get("gpu") else "cards"
     if not resources.get(cap):
         raise AuditError(
-            f"profiles/slurm: set-resources gives rule {rule} a gres '{resources.get('gres')}' and no {cap}, so that"
+            f"profiles/slurm: set-resources gives rule {rule} a gres '{resources.get('gres')}' "
+            f"and no {cap}, so that"
             f" nothing limits how many GPUs are asked for at once. Write {cap}: 1 beside it."
         )
     if limits.get(cap) is None:
         raise AuditError(
-            f"no limit of GPUs ({cap}): --resources and other profiles replace the limit of profiles/slurm. Add"
+            f"no limit of GPUs ({cap}): --resources and other profiles replace the limit of "
+            "profiles/slurm. Add"
             f" --resources {cap}={USUAL}."
         )
     if limits[cap] == 0:
         raise AuditError(
-            f"{cap}=0 in --resources does not reach the jobs on a cluster's nodes. To compute on its CPUs, replace it"
+            f"{cap}=0 in --resources does not reach the jobs on a cluster's nodes. To compute "
+            "on its CPUs, replace it"
             " by --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
         )
     return cap

@@ -1,4 +1,4 @@
-"""Numbers as audits measure and store them. Imports no torch."""
+"""The type of a measured number in an audit. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NON_FINITE = ("nan", "inf", "-inf")  # JSON has no such numbers, and they are wr
 
 
 def at_both_sides(*names: str) -> tuple[str, ...]:
-    """Return the names of credit metrics at the blocks' outputs, and at their inputs."""
+    """Return every credit metric's name, and its name at the blocks' inputs."""
     return (*names, *(name + AT_INPUT for name in names))
 
 
@@ -53,10 +53,10 @@ class Measured:
 
     Attributes:
         value: the number, or None where it cannot be measured.
-        n: samples that were offered, or draws, or blocks; None where that was not recorded.
-        n_valid: those that could be used.
-        reason: why `value` is None, for a reader; empty otherwise.
-        std: of a mean over random draws, the standard deviation of one, ddof 1; None below two.
+        n: number of samples, draws or blocks; None if not recorded.
+        n_valid: how many of them could be used.
+        reason: why `value` is None; empty otherwise.
+        std: standard deviation (ddof 1) of the draws behind a mean; None for fewer than two.
     """
 
     value: Number | None
@@ -73,7 +73,7 @@ class Measured:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Return where 95 % of single draws lie if they are normal; None without `std`."""
+        """Return the interval of 95 % of single draws, if they are normal; None without `std`."""
         if self.value is None or self.std is None:
             return None
         return self.value - NORMAL_95 * self.std, self.value + NORMAL_95 * self.std

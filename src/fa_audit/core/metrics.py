@@ -1,7 +1,6 @@
-"""Pure functions of states, gradients and credits. Vectors are rows ``(B, d)``; results are per
-sample or per layer.
+"""Pure functions of states, gradients and credits; vectors are rows ``(B, d)``.
 
-A quantity that cannot be measured is marked, never 0, 1 or NaN.
+A quantity that cannot be measured has a reason in place of a value; it is never 0, 1 or NaN.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from fa_audit.core.vectors import sample_norms, unit
 
 
 def median_ratio(rows: Tensor, others: Tensor) -> Measured:
-    """Return the median over samples of ``||row|| / ||other||``, in float64; others that are zero
-    are left out.
+    """Return the median over samples of ``||row|| / ||other||``, in float64, leaving out zero
+    others.
 
     >>> rows, others = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])
     >>> median_ratio(rows, others)
@@ -31,7 +30,7 @@ def median_ratio(rows: Tensor, others: Tensor) -> Measured:
 
 
 def median_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
-    """Return the median of the usable values ``(B,)``, or the reason why there is none."""
+    """Return the median of the usable values ``(B,)``, or the reason if there is none."""
     n, n_valid = len(values), int(usable.sum())
     return (
         Measured(values[usable].median().item(), n, n_valid)
@@ -54,8 +53,9 @@ def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
 
 
 def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
-    """Return the mean cosine over all pairs of vectors ``(d,)``, in float64: 1 if all agree, near 0
-    if unrelated.
+    """Return the mean cosine over all pairs of vectors ``(d,)``, in float64.
+
+    It is 1 if all point the same way, and near 0 if they are unrelated.
 
     >>> mean_pairwise_cosine([torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), torch.tensor([-1.0, 0.0])]).value
     -0.3333333333333333
@@ -75,8 +75,8 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
 
 
 def pairwise_cosines(directions: list[Tensor]) -> Tensor:
-    """Return the cosines ``(K, K)`` between the K of the vectors ``(d,)`` that have a direction, in
-    float64.
+    """Return the cosines ``(K, K)`` of vectors ``(d,)``, leaving out those that are zero or not
+    finite.
     """
     rows, valid = (
         unit(torch.stack(directions))

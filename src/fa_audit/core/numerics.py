@@ -13,8 +13,8 @@ import torch
 def set_numerics(threads: int) -> None:
     """Configure the process for training and audits; call it before the first CUDA operation.
 
-    The thread count changes the order of sums and with it the bits, so it belongs to a run and is
-    never taken from the machine.
+    The number of threads changes the order of sums, and so the bits. It is therefore part of a run,
+    and never taken from the machine.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)

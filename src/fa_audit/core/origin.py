@@ -1,7 +1,6 @@
-"""Origins of files: the code, packages, machine and inputs that they are made from; another origin
-makes one stale.
+"""Record the origin of a file: code, packages, machine and inputs. A changed origin makes it stale.
 
-Imports torch only where the device is asked for.
+Imports torch only to describe a device.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Origin:
 def origin_of(
     entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]
 ) -> Origin:
-    """Return the origin of an artefact that is made now.
+    """Return the origin of a figure or table that is made now.
 
     Args:
         entry: the artefact's entry in the configuration.
@@ -72,8 +71,8 @@ def origin_of(
 
 
 def process_origin(device: torch.device | str) -> dict[str, Any]:
-    """Return facts about this process and its device as JSON types; equal for the same code on the
-    same machine.
+    """Describe this process and its device as JSON types; the same code on the same machine is
+    equal.
     """
     from fa_audit.core.numerics import describe_numerics
 
@@ -151,9 +150,7 @@ def commit() -> str:
 
 
 def packages() -> dict[str, str | None]:
-    """Return the installed version of this package and of those that it declares; None where one is
-    not installed.
-    """
+    """Return the installed versions of this package and its dependencies; None for a missing one."""
     names = ["fa-audit"]
     with contextlib.suppress(PackageNotFoundError):
         for line in requires("fa-audit") or ():

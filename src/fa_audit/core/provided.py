@@ -1,4 +1,4 @@
-"""Files that come with the project: measured tables, published numbers, a configuration."""
+"""Find the files that come with the project: measured tables, published numbers, configurations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,5 @@ PLACES = (Path(), PACKAGE / "provided")  # the working folder; links to the chec
 
 
 def provided(name: str | Path) -> Path:
-    """Return the path of a file or folder: as named, or else as the project has it; as named where
-    neither exists.
-    """
+    """Return `name` if it exists here, else the project's file of that name, else `name`."""
     return next((place / name for place in PLACES if (place / name).exists()), Path(name))

@@ -1,6 +1,4 @@
-"""Derive independent random streams from one seed, so that no draw depends on earlier ones of
-another purpose.
-"""
+"""Derive one random stream per purpose from a seed, so that draws for one do not shift another."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ def stream_seed(seed: int, *purpose: str | int) -> int:
 def generator(
     seed: int, *purpose: str | int, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """Return a generator for one purpose: on the CPU the same draws for every device, and after
-    every resume.
+    """Return a generator for one purpose; it gives the same draws after every resume.
 
     Args:
         device: where it draws; another kind of device gives other draws.
@@ -31,9 +28,7 @@ def generator(
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run code that draws from torch's global CPU stream as after ``torch.manual_seed(seed)``;
-    leave it as it was.
-    """
+    """Seed torch's global CPU stream inside this context, and restore it at the end."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

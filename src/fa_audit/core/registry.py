@@ -34,12 +34,11 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
-    """Import the object that `registry` names as ``package.module:Object``, or that `name` itself
-    names in this form.
+    """Import an object by its registered name, or by ``package.module:Object``.
 
     Raises:
-        AuditError: `name` is not registered (the message lists the names that are), or cannot be
-            imported, as where it needs an extra that is not installed.
+        AuditError: `name` is not registered (the message lists those that are), or cannot be
+            imported, for instance because an extra is not installed.
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
@@ -62,8 +61,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
 
 
 def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the docstring of what a name refers to, or else of its module; empty where neither has
-    one.
+    """Return the docstring of a named object, or else of its module; empty if neither has one.
 
     Raises:
         AuditError: as for `load`.
@@ -80,11 +78,10 @@ def call(
     *arguments: Any,
     **keywords: Any,
 ) -> T:
-    """Call what a name refers to.
+    """Call a named object.
 
     Raises:
-        AuditError: as for `load`; or it is not registered, and fails or returns something other
-            than `returns`.
+        AuditError: as `load`; or a user's own object fails, or does not return a `returns`.
     """
     function = load(kind, registry, name)
     with naming_errors(kind, registry, name):
@@ -101,10 +98,10 @@ def call(
 def naming_errors(
     kind: str, registry: Mapping[str, str], name: str, *, inside: bool = False
 ) -> Iterator[None]:
-    """Turn an exception of code that is not registered into one error that names its line.
+    """Turn an exception in a user's own code into one error that names the line.
 
     Args:
-        inside: only where the exception's traceback has a line of that file.
+        inside: do so only if the traceback passes through that file.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -120,16 +117,12 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return the error for a name whose code failed, ending with the line there, or else with
-    `without`.
-    """
+    """Return the error for a name whose code failed; it ends with the line, or else with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
 def _place(name: str, error: BaseException) -> str:
-    """Return the last line of a name's file that an exception passed through; empty where it passed
-    through none.
-    """
+    """Return the last line of a name's file in an exception's traceback; empty if there is none."""
     file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -139,10 +132,10 @@ def _place(name: str, error: BaseException) -> str:
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the entry ``package.module:Object`` of a name, which may be such an entry itself.
+    """Return the ``package.module:Object`` behind a name, which may be of that form itself.
 
     Raises:
-        AuditError: it is neither.
+        AuditError: `name` is neither registered nor of that form.
     """
     if name not in registry and not ELSEWHERE.fullmatch(name):
         hint = f" {WHERE}" if {".", ":"} & set(name) or not registry else ""
@@ -151,10 +144,10 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a function is registered, or can be imported and takes its call in `CALLS`.
+    """Check that a function is registered, or can be imported and takes the arguments in `CALLS`.
 
     Raises:
-        AuditError: as for `load`; or it takes other arguments.
+        AuditError: as `load`; or it takes other arguments.
     """
     if name in registry:
         return

@@ -1,10 +1,9 @@
-"""The files that decide the results of each stage of the workflow, and digests of the code in them.
-Imports no torch.
+"""List the files that decide the results of each stage of the workflow, and digest their code.
 
-A digest becomes a parameter of the stage's jobs, whose results are made again where it changes. It
-is of what computes: comments, docstrings, layout, log messages and errors change nothing in a
-result, and are left out. Up to the audit, whose readers word it anew, so are the texts of this
-package.
+A digest is a parameter of the stage's jobs: if it changes, their results are made again. Comments,
+docstrings, layout, log messages and errors change no result and are left out. For trainings and
+audits the package's other texts are left out, too, because reports word them anew. Imports no
+torch.
 """
 
 from __future__ import annotations
@@ -123,8 +122,8 @@ def code_digest(stage: str, *entries: str) -> str:
 
 
 def stage_files(stage: str, *entries: str) -> list[Path]:
-    """Return the files that decide the results of a stage: its script, those of `STAGES`, and what
-    these import.
+    """Return the files that decide a stage's results: its script, those in `STAGES`, and their
+    imports.
     """
     script = SCRIPTS / f"{stage}.py"  # not in an installed package
     declared = [path for name in STAGES[stage] for path in _files(name)]
@@ -132,8 +131,7 @@ def stage_files(stage: str, *entries: str) -> list[Path]:
 
 
 def own_code(*names: str) -> dict[str, str]:
-    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` load,
-    directly or not.
+    """Return the SHA-256 of every user's file that ``package.module:Name`` loads, directly or not.
 
     Registered names load none.
     """
@@ -151,10 +149,11 @@ def _modules(entries: Iterable[str]) -> list[Path]:
 
 
 def _with_imports(files: Iterable[Path]) -> list[Path]:
-    """Return files and what they import, directly or not, from the rooms of `FOLLOWED` and the
-    user's folders.
+    """Return files and their imports, direct or not, from the rooms in `FOLLOWED` and the user's
+    folders.
 
-    The package's `__init__` files hold registries, whose entries are in `code_digest`.
+    `__init__` files of the package are left out: they hold registries, whose entries `code_digest`
+    takes.
     """
     found = set(files)
     waiting = list(found)
@@ -184,10 +183,10 @@ def _is_followed(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> list[Path]:
-    """Return the files of all modules that a file imports, and of the packages of its user that
-    these are in.
+    """Return the files of all modules that a file imports, with the ``__init__`` of a user's
+    packages.
 
-    Names imported from a package may be modules.
+    A name that is imported from a package may be a module.
     """
     names: list[tuple[str, tuple[Path, ...]]] = []
     for node in ast.walk(_tree(path)):
@@ -229,8 +228,8 @@ def _content(path: Path, texts: bool) -> str:
     """Return a digest of what a file computes.
 
     Args:
-        texts: the texts of this package count. A user's always do, and those by which readers know
-            a warning.
+        texts: whether the texts of this package count. A user's always do, and so do the codes of
+            warnings.
     """
     if path.suffix != ".py":
         return sha256_of(path)
@@ -239,8 +238,8 @@ def _content(path: Path, texts: bool) -> str:
 
 
 def _form(node: object, texts: bool) -> str:
-    """Return a part of a syntax tree as text, the same in all versions of Python, without what
-    computes nothing.
+    """Return a syntax tree as text, the same in all versions of Python, without docstrings and
+    logging.
     """
     if isinstance(node, list):
         return ",".join(_form(part, texts) for part in node if not _says_only(part))

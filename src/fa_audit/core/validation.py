@@ -1,4 +1,4 @@
-"""Validation of what is read from files: strict pydantic models, and one line for each problem.
+"""Validate the content of files by strict pydantic models, with one line for each problem.
 
 Imports no torch.
 """
@@ -19,9 +19,7 @@ T = TypeVar("T")
 
 
 class Strict(BaseModel):
-    """A mapping of known keys: 5.0 is not an integer, true is not a number, NaN and infinities are
-    refused.
-    """
+    """A mapping that refuses unknown keys, 5.0 as an integer, true as a number, NaN and infinities."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -45,10 +43,10 @@ Different = Annotated[
 def validated(
     model: type[M], value: Any, where: str, line_of: Callable[[str], str] = lambda place: ""
 ) -> M:
-    """Return a parsed file as a model; `where` and `line_of` are as in `config_error`.
+    """Validate a parsed file as a model; `where` and `line_of` are as in `config_error`.
 
     Raises:
-        AuditError: the value does not fit the model; lists the first five problems.
+        AuditError: the value does not fit the model; the message lists the first five problems.
     """
     try:
         return model.model_validate(value)
@@ -57,7 +55,7 @@ def validated(
 
 
 def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
-    """Yield what does not fit a model: place, what pydantic expects, what was found."""
+    """Yield a line for every problem: place, expected and found value."""
     try:
         model.model_validate(value)
     except ValidationError as error:
@@ -68,9 +66,9 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
     """Return one error that lists the first five problems.
 
     Args:
-        where: the file or value that has them.
+        where: the file or value with the problems.
         problems: each begins with its place, such as ``settings.demo.epochs: ``.
-        line_of: the file and line of a place; empty where they are not known.
+        line_of: returns file and line of a place, or an empty text.
     """
     found = list(dict.fromkeys(map(printable, problems)))
     lines = [f"{line_of(text.partition(': ')[0]) or where}: {text}" for text in found]

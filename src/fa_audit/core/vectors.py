@@ -1,7 +1,6 @@
-"""Norms, growth and angles of rows ``(B, d)``: what a training's history and an audit both measure,
-in float64.
+"""Norms, growth and angles of rows ``(B, d)``, in float64, for trainings and audits alike.
 
-A quantity that cannot be measured is marked, never 0, 1 or NaN.
+A quantity that cannot be measured has a reason in place of a value; it is never 0, 1 or NaN.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def median_norm(rows: Tensor) -> float:
 
 
 def mean_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
-    """Return the mean of the usable values ``(B,)``, or the reason why there is none."""
+    """Return the mean of the usable values ``(B,)``, or the reason if there is none."""
     n, n_valid = len(values), int(usable.sum())
     return (
         Measured(values[usable].mean().item(), n, n_valid)
@@ -45,8 +44,7 @@ def mean_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
 
 
 def growth(hidden_norms: list[float]) -> list[float]:
-    """Return ``median||h_{l+1}|| / median||h_l||`` of every block; infinite where the block's input
-    vanishes.
+    """Return every block's growth ``median||h_{l+1}|| / median||h_l||``; infinite if ``h_l`` is 0.
 
     Args:
         hidden_norms: the median norms of ``h_0..h_L``.
@@ -58,8 +56,8 @@ def growth(hidden_norms: list[float]) -> list[float]:
 
 
 def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale rows to unit length in float64; also return a mask ``(B,)`` of the rows that have a
-    direction.
+    """Scale rows to unit length in float64; also return a mask ``(B,)`` of the finite, non-zero
+    rows.
 
     Dividing by the largest entry first keeps squares from under- and overflowing.
 

@@ -1,5 +1,4 @@
-"""CIFAR-10 and CIFAR-100 through torchvision: found in a local folder, or downloaded there;
-md5-checked either way.
+"""CIFAR-10 and CIFAR-100, read from a folder or downloaded into it by torchvision; md5 is checked.
 
 Source: Krizhevsky 2009. Normalisation constants and augmentation (random crop with padding 4, flip)
 as in the paper.

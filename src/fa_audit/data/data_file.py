@@ -19,7 +19,7 @@ from fa_audit.core.files import FOREIGN
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 KEY = "fa_audit_dataset"  # of the description, in the file's metadata
-HINT = "make it alone (`fa-audit audit CHECKPOINT --data NAME`), so that what was trained on it stays valid"
+HINT = "make it again by `fa-audit audit CHECKPOINT --data NAME`: trainings on it stay valid"
 
 
 def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -43,7 +43,8 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
         raise AuditError(f"{path}: no such file; {HINT}.") from None
     except (OSError, SafetensorError, *FOREIGN) as error:
         raise AuditError(
-            f"{path}: not a data set written by fa-audit ({error}). If it should be one, delete it and {HINT}."
+            f"{path}: not a data set written by fa-audit ({error}). If it should be one, delete "
+            f"it and {HINT}."
         ) from error
     if altered:
         raise AuditError(
@@ -53,7 +54,7 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
 
 
 def joined(checksums: Mapping[str, str]) -> str:
-    """Return one digest of the checksums of the description and of every array."""
+    """Join the checksums of the description and of every array to one digest."""
     return hashlib.sha256("".join(checksums.values()).encode()).hexdigest()
 
 

@@ -27,7 +27,7 @@ from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, joined, read_d
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Images, labels and how to present them.
+    """Images, labels, and how they are scaled and augmented.
 
     Attributes:
         name: the registered name, or ``package.module:function``; `prepare_data_file` sets it.
@@ -60,7 +60,7 @@ class Dataset:
 
     @property
     def sha256(self) -> str:
-        """Return the digest of all arrays and of how to present them."""
+        """Return the digest of all arrays and settings."""
         arrays = {name: getattr(self, name).cpu() for name in ARRAYS}
         return joined(checksums(self.described, arrays))
 
@@ -88,11 +88,11 @@ class Dataset:
 
 
 def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
-    """Return the data set without the last samples of its training set, and one with these as its
-    test set.
+    """Split off the last samples of the training set; return the rest, and a data set to test on
+    them.
 
     Args:
-        fraction: of the training set, rounded to whole samples, at least one; 0 holds out nothing.
+        fraction: share of the training set, rounded to at least one sample; 0 holds out nothing.
 
     Raises:
         AuditError: nothing would be left to train on.
@@ -102,7 +102,8 @@ def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None
     first = len(dataset.train_labels) - max(1, round(fraction * len(dataset.train_labels)))
     if first < 1:
         raise AuditError(
-            f"validation: found {fraction} of {len(dataset.train_labels)} samples; expected some to train."
+            f"validation: found {fraction} of {len(dataset.train_labels)} samples; expected "
+            "some to train."
         )
     images, labels = dataset.train_images, dataset.train_labels
     training = replace(dataset, train_images=images[:first], train_labels=labels[:first])
@@ -110,7 +111,7 @@ def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None
 
 
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
-    """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
+    """Write the arrays and settings, each with its SHA-256."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
     described = dataset.described
     text = json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)
@@ -122,7 +123,7 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
 
     Args:
         name: a registered name, or ``package.module:function``.
-        data_root: where its files are, or are downloaded to; ``~`` is the home folder.
+        data_root: folder that has, or receives, the downloaded files; ``~`` is the home folder.
 
     Raises:
         AuditError: the data set is unknown, it cannot be obtained, or its arrays do not fit each
@@ -221,8 +222,8 @@ def training_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate once over the training set, shuffled and augmented; the last batch may be smaller.
 
-    Everything random is drawn at once from the CPU `generator`, so that the device does not matter,
-    and moved at once, so that no step waits for a copy.
+    Everything random is drawn at once from the CPU `generator`, so that every device gets the same
+    draws, and is moved at once, so that no step waits for a copy.
 
     Args:
         padded: ``pad(dataset.train_images, dataset.padding)``, made once per run.
@@ -248,11 +249,10 @@ def evaluation_batches(
 def stability_batches(
     dataset: Dataset, batch_size: int = 128, limit: int = 10, fewest: int = 8
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the first `limit` unshuffled test batches of one size, small enough that there are
-    `fewest` of them.
+    """Return up to `limit` unshuffled test batches of one size, and at least `fewest` of them.
 
-    The size is `batch_size`, or the test set's divided by `fewest` where that is smaller; the rest
-    is not used.
+    If the test set is too small for `fewest` batches of `batch_size`, batches are smaller. Samples
+    that fill no batch are left out.
     """
     size = max(1, min(batch_size, len(dataset.test_labels) // fewest))
     return [batch for batch in evaluation_batches(dataset, size, limit) if len(batch[1]) == size]

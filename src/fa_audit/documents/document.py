@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document: heading, entries, sentences, tables by the ends of their labels,
+    """A part of a document: heading, entries, sentences, tables (by the end of their label),
     explanation.
     """
 
@@ -47,9 +47,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, sections, a leading sentence with the most important fact, and a prefix of the
-    tables' labels.
-    """
+    """A title, a leading sentence with the result, sections, and a prefix for labels of tables."""
 
     title: str
     sections: tuple[Section, ...]
@@ -103,5 +101,5 @@ def _markdown_entry(entry: Entry) -> str:
 
 
 def capital(text: str) -> str:
-    """Return a sentence with a capital."""
+    """Capitalise the first letter of a sentence."""
     return text[:1].upper() + text[1:]

@@ -28,8 +28,8 @@ HTML_STYLE = (
 class Number:
     """A number as a cell.
 
-    Without `decimals` it has three significant digits, or two and a power of ten from 1000 and
-    below 0.01.
+    Without `decimals` it has three significant digits; from 1000 on and below 0.01, two digits and
+    a power of ten.
     """
 
     value: float | None  # None where nothing was measured
@@ -44,10 +44,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: cells as they are printed, and the numbers behind them in full precision for the
-    CSV.
+    """A table: printed cells, and the numbers behind them in full precision for the CSV.
 
-    In texts ``||g_L||`` and ``1e-7`` are mathematics, where a format has it.
+    ``||g_L||`` and ``1e-7`` in texts are set as mathematics by formats that have it.
     """
 
     caption: str  # what it shows and how its numbers were formed
@@ -61,7 +60,7 @@ def to_csv(table: Table) -> str:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    assert table.values is not None, "nothing writes the values of this table"
+    assert table.values is not None, "found a table without values; expected one with `values`"
     return str(table.values.map(_inert).to_csv(index=False, lineterminator="\n"))
 
 
@@ -102,9 +101,7 @@ def to_html(table: Table) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text with single spaces in place of white space and of control characters, which no
-    format can hold.
-    """
+    """Replace white space and control characters, which no format can hold, by single spaces."""
     visible = (character if character.isprintable() else " " for character in text)
     return " ".join("".join(visible).split())
 
@@ -115,7 +112,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_block(text: str) -> str:
-    """Escape as `escape_markdown`, and a mark of a heading, quotation or list at the start."""
+    """Escape like `escape_markdown`, and also a mark of a heading, quotation or list at the start."""
     return BLOCK_MARK.sub(r"\1\\\2", escape_markdown(text))
 
 
