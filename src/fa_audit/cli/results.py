@@ -29,7 +29,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         default="markdown",
         help="format of the text; default %(default)s",
     )
-    words = "the method's formula, for methods that are not registered; default not stated"
+    words = "class of a method that is not registered, for its formula; default not stated"
     add("--method", metavar="MODULE:CLASS", help=words)
     words = f"file to write; default: print the text, or write {PAGE} with --html"
     add("--output", type=Path, metavar="PATH", help=words)
