@@ -90,6 +90,14 @@ def test_margins_that_are_the_limit_on_average_do_not_fire():
     assert judge([seed(0, 0.01), seed(1, 0.03)])["depth"].fires is False
 
 
+def test_infinities_on_both_sides_of_a_limit_have_no_mean_and_fire():
+    audits = [report_of(growth=growth) for growth in (0.0, math.inf)]
+    scale = judge(audits)["scale"]
+    assert [found.distance for found in scale.outcomes] == [math.inf, -math.inf]
+    assert (scale.fires, scale.value, scale.distance, scale.interval) == (True, None, None, None)
+    assert "nan" not in to_text(document(judge(audits)))
+
+
 @pytest.mark.parametrize("margins", [MARGINS, (0.05, 0.051, 0.049), (-0.01, 0.0, -0.012), (0.03,)])
 def test_every_writer_says_the_same(margins, tmp_path, capsys):
     audits = [seed(number, margin) for number, margin in enumerate(margins)]

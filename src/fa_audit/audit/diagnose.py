@@ -26,7 +26,7 @@ from fa_audit.core.errors import AuditError, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
-from fa_audit.protocol.checks import stability_fires
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import Baselines, Evidence
 from fa_audit.protocol.limits import DiagnosticThresholds
 
@@ -199,8 +199,8 @@ def _with_frequencies(
     """Add mean predictions and class frequencies if C fires: a bias of the predictions may explain
     it.
     """
-    fires = stability_fires(evidence, limits.stability_drift_ceiling)
-    if loss_fn is not F.cross_entropy or not fires:
+    stability = CHECKS["stability"].evaluate(evidence.replace(thresholds=limits))
+    if loss_fn is not F.cross_entropy or not stability.fires:
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     found = frequencies(network, large, evidence.stability.layer)

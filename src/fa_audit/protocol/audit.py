@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
 from fa_audit.core.measured import Model, Number
-from fa_audit.protocol.checks import Outcome, evaluate, evaluate_credits
+from fa_audit.protocol.checks import CHECKS, Outcome, evaluate_credits
 from fa_audit.protocol.evidence import Count, Evidence, Fraction
 from fa_audit.protocol.judge import Judgement, judge
 
@@ -120,7 +119,7 @@ class Audit(Evidence):
     @cached_property
     def checks(self) -> dict[str, Outcome]:
         """Return the outcome of every check."""
-        return evaluate(self)
+        return {name: check.evaluate(self) for name, check in CHECKS.items()}
 
     @cached_property
     def credits(self) -> dict[str, Outcome]:
@@ -199,7 +198,3 @@ class Audit(Evidence):
     def write(self, path: str | Path) -> None:
         """Write the audit."""
         write_json(path, self.to_dict())
-
-    def line(self) -> str:
-        """Return the audit as a line of JSON, as packed files hold it."""
-        return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)

@@ -1,18 +1,19 @@
 """The checks of the protocol, and how each follows from the evidence. Imports no torch.
 
-An entry in `CHECKS` with its function `evaluate`, and a limit in `fa_audit.protocol.limits`, put a
-new check into every verdict, sentence, report, table and figure.
+`CHECKS` is the only list of them. An entry there with its function, and a limit in
+`fa_audit.protocol.limits`, put a new check into every verdict, sentence, report, table and figure:
+``tests/test_checks.py`` adds one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fa_audit.core.measured import Interval
-from fa_audit.protocol.evidence import Evidence, value_of
+from fa_audit.protocol.evidence import Evidence, Metrics, value_of
 from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
 from fa_audit.protocol.limits import FLOOR_SAMPLES, depth_margin, floor_for
 
@@ -77,6 +78,8 @@ class Criterion:
         advice: what to do where it fires, by its cause; under ``""`` for every cause.
         when_open: what to do where it was not evaluated.
         bound: what its limit is; `verb`, how to say that it fires.
+        baseline: of a margin, the accuracy in `Baselines` that it is taken over.
+        rank: the place of its sentence; what an author most wants to write has the lowest.
     """
 
     label: str
@@ -91,6 +94,8 @@ class Criterion:
     when_open: str = ""
     bound: str = "limit"
     verb: str = "fires"
+    baseline: Literal["", "own", "bp"] = ""
+    rank: int = 3
 
     @property
     def sign(self) -> str:
@@ -137,7 +142,17 @@ class Criterion:
         beyond = -distance if self.side == "above" else distance
         if self.unit != "factor":
             return limit + beyond
-        return limit * 10**beyond if beyond < 300 else math.inf
+        # A power of floats overflows with an error.
+        return math.inf if beyond >= 300 else limit * 10**beyond
+
+    def judge(self, value: float, limit: float, **how: Any) -> Outcome:
+        """Return the outcome of a value that was measured.
+
+        Args:
+            how: the other entries of the `Outcome`.
+        """
+        fires = bool(self.fires(value, limit))
+        return Outcome(value, limit, fires, self.distance(value, limit), **how)
 
 
 def _decades(value: float) -> float:
@@ -150,40 +165,25 @@ class Check(Criterion):
 
     Attributes:
         evaluate: returns its outcome.
-        three, four: whether it decides the three-check and the four-check verdict.
         limit: its limit's name in a configuration, see `fa_audit.protocol.limits.FIELDS`.
         column: of the tidy table of runs, with the number that decides; margins are formed from
             accuracies.
-        title: what it is about; `short` in figures.
-        formula: its quantity as tables have it; `axis`, as figures have it.
-        source: where the limit comes from.
+        short: what it is about, in figures; `axis`, its quantity there.
+        three, four: whether it decides the three-check and the four-check verdict.
+        joint: whether it decides the three-check verdict only where a second check fires.
     """
 
     evaluate: Callable[[Evidence], Outcome]
-    three: bool
-    four: bool
     limit: str
     column: str
-    title: str
     short: str
-    formula: str
     axis: str
-    source: str
+    three: bool = False
+    four: bool = False
+    joint: bool = False
 
 
 # --- evaluation -----------------------------------------------------------------------------------
-
-
-def evaluate(evidence: Evidence) -> dict[str, Outcome]:
-    """Return the outcome of every check of `CHECKS` on one network."""
-    return {name: check.evaluate(evidence) for name, check in CHECKS.items()}
-
-
-def _judged(name: str, value: float, limit: float, **how: Any) -> Outcome:
-    """Return the outcome of a check whose value was measured."""
-    kind = CHECKS[name]
-    fires = bool(kind.fires(value, limit))
-    return Outcome(value, limit, fires, distance=kind.distance(value, limit), **how)
 
 
 def _scale(evidence: Evidence) -> Outcome:
@@ -197,11 +197,11 @@ def _scale(evidence: Evidence) -> Outcome:
     # Growth from a state of length 0 is infinite, which is not an explosion.
     cause: Cause = "vanished state" if evidence.finite and math.isinf(largest) else ""
     around = _over_samples(evidence, evidence.growth_interval)
-    return _judged("scale", largest, limit, cause=cause, note=cause, **around)
+    return CHECKS["scale"].judge(largest, limit, cause=cause, note=cause, **around)
 
 
 def _reference(evidence: Evidence) -> Outcome:
-    thresholds, last = evidence.thresholds, evidence.layers[-1]
+    check, thresholds, last = CHECKS["reference"], evidence.thresholds, evidence.layers[-1]
     floor = floor_for(thresholds.g_norm_floor, evidence.samples)
     meant = f"for batches of {FLOOR_SAMPLES} samples"
     if evidence.samples != FLOOR_SAMPLES:
@@ -213,18 +213,18 @@ def _reference(evidence: Evidence) -> Outcome:
         if last.layer in evidence.untrue:
             note = "the backward pass does not give the gradient at h_L"
         return Outcome(None, floor, None, note=note, threshold_note=meant)
-    fires = CHECKS["reference"].fires
-    low = [str(state.layer) for state in evidence.layers[:-1] if fires(state.grad_norm, floor)]
     cause: Cause = ""
+    low = [str(state.layer) for state in evidence.layers if check.fires(state.grad_norm, floor)]
     note = f"below the limit at state {', '.join(low)}" if low else ""
-    if fires(last.grad_norm, floor):
+    if check.fires(last.grad_norm, floor):
         # A head of zeros makes the first product small, too.
         product = max(last.scale_free, evidence.at_logits or 0)
         saturated = product < thresholds.loss_saturation
         note = cause = "saturated loss" if saturated else "collapsed reference"
     around = _over_samples(evidence, evidence.gradient_interval)
-    how = {"cause": cause, "note": note, "threshold_note": meant, **around}
-    return _judged("reference", last.grad_norm, floor, **how)
+    return check.judge(
+        last.grad_norm, floor, cause=cause, note=note, threshold_note=meant, **around
+    )
 
 
 def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, Any]:
@@ -234,27 +234,25 @@ def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, An
     return {"interval": interval, "interval_note": formed}
 
 
-def stability_fires(evidence: Evidence, ceiling: float) -> bool | None:
-    """Return whether C fires; None where it is not evaluated."""
-    measured = evidence.stability
+def _stability(evidence: Evidence) -> Outcome:
+    measured, ceiling = evidence.stability, evidence.thresholds.stability_drift_ceiling
     # Audits that were made of tables do not say how many batches they had.
     few = measured.n_valid is not None and measured.n_valid < FEWEST
     if measured.value is None or math.isnan(measured.value) or few:
-        return None
-    return bool(CHECKS["stability"].fires(measured.value, ceiling))
-
-
-def _stability(evidence: Evidence) -> Outcome:
-    measured, ceiling = evidence.stability, evidence.thresholds.stability_drift_ceiling
-    if measured.value is None or stability_fires(evidence, ceiling) is None:
-        few = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
+        note = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
+        if measured.value is None:
+            note = measured.reason
+        elif math.isnan(measured.value):
+            note = "the mean cosine is NaN"
         cause: Cause = "untrue gradient" if measured.layer in evidence.untrue else ""
-        if measured.value is not None and math.isnan(measured.value):
-            few = "the mean cosine is NaN"
-        return Outcome(None, ceiling, None, cause=cause, note=measured.reason or few)
-    formed = f"jackknife over {measured.n_valid} batches" if measured.jackknife else ""
-    around = {"interval": measured.jackknife, "interval_note": formed}
-    return _judged("stability", measured.value, ceiling, note=_bias(evidence), **around)
+        return Outcome(None, ceiling, None, cause=cause, note=note)
+    return CHECKS["stability"].judge(
+        measured.value,
+        ceiling,
+        note=_bias(evidence),
+        interval=measured.jackknife,
+        interval_note=f"jackknife over {measured.n_valid} batches" * bool(measured.jackknife),
+    )
 
 
 def _bias(evidence: Evidence) -> str:
@@ -262,12 +260,12 @@ def _bias(evidence: Evidence) -> str:
     found = evidence.frequencies
     if found is None:
         return ""
-    largest = max(range(len(found.gaps)), key=lambda label: abs(found.gaps[label]))
+    largest = max(found.gaps, key=abs)
     again = found.refitted.reason
     if found.refitted.value is not None:
         again = f"{found.refitted.value:.3g}"
     return (
-        f"mean(p) - mean(y) is up to {found.gaps[largest]:+.3g}, of class {largest}; with the"
+        f"mean(p) - mean(y) is up to {largest:+.3g}, of class {found.gaps.index(largest)}; with the"
         f" head's bias refitted on half of the batches, C is {again} on the others"
     )
 
@@ -294,34 +292,35 @@ def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
     return math.exp(-hits[1] * max(divergence, 0))
 
 
-def _margin(evidence: Evidence, name: str, frozen: float | None, baseline: str) -> Outcome:
-    accuracy = evidence.headline_acc
+def _depth(evidence: Evidence) -> Outcome:
+    return _margin(evidence, "depth", evidence.baselines.own_name)
+
+
+def _depth_strict(evidence: Evidence) -> Outcome:
+    return _margin(evidence, "depth_strict", "bp+frozen")
+
+
+def _margin(evidence: Evidence, name: str, against: str) -> Outcome:
+    check, accuracy, baselines = CHECKS[name], evidence.headline_acc, evidence.baselines
     limit = evidence.thresholds.limits["depth_margin"]
+    frozen = getattr(baselines, check.baseline)
     if accuracy is None:
         return Outcome(None, limit, None, note="no headline accuracy")
     if frozen is None:
-        return Outcome(None, limit, None, note=f"no {baseline}")
+        return Outcome(None, limit, None, note=f"no {against}")
     if chance(evidence.hits, accuracy) < LEAST_LIKELY:
         note = "the batches contradict the accuracy that was given"
         return Outcome(None, limit, None, cause="contradicted accuracy", note=note)
-    samples, pairs = evidence.baselines.test_samples, evidence.baselines.paired
+    samples = baselines.test_samples
     interval, formed = None, "none: the number of test samples was not given (test_samples)"
-    if samples and pairs and name == "depth":
-        interval = paired_difference(*pairs, samples)
+    if samples and baselines.paired and check.baseline == "own":
+        interval = paired_difference(*baselines.paired, samples)
         formed = f"paired, over {samples} test samples"
     elif samples:
         interval = unpaired_difference(accuracy, frozen, samples)
         formed = f"two accuracies of {samples} test samples each, taken as independent"
-    how = {"note": f"against {baseline}", "interval": interval, "interval_note": formed}
-    return _judged(name, depth_margin(accuracy, frozen), limit, **how)
-
-
-def _depth(evidence: Evidence) -> Outcome:
-    return _margin(evidence, "depth", evidence.baselines.own, evidence.baselines.own_name)
-
-
-def _depth_strict(evidence: Evidence) -> Outcome:
-    return _margin(evidence, "depth_strict", evidence.baselines.bp, "bp+frozen")
+    margin, note = depth_margin(accuracy, frozen), f"against {against}"
+    return check.judge(margin, limit, note=note, interval=interval, interval_note=formed)
 
 
 # --- the checks -----------------------------------------------------------------------------------
@@ -331,17 +330,16 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         evaluate=_scale,
         label="D1",
         three=True,
+        joint=True,
         four=True,
+        # The paper's limit; there every one from 12 to 693 decides alike.
         limit="growth",
         side="above",
         unit="factor",
         column="max_growth",
-        title="scale stability",
         short="Growth",
         quantity="largest growth in a block",
-        formula="largest median ||h_l+1|| / median ||h_l||",
         axis="growth of median $\\|h_l\\|$ in a block",
-        source="paper; there every limit from 12 to 693 decides alike",
         fine="the blocks keep the size of the states",
         finding="a block inflates the states",
         causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
@@ -355,17 +353,16 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         evaluate=_reference,
         label="D2",
         three=True,
+        joint=True,
         four=True,
+        # The paper's limit; there every one from 4.2e-9 to 1.0e-4 decides alike.
         limit="reference",
         side="below",
         unit="factor",
         column="grad_norm_last",
-        title="reference validity",
         short="Reference",
         quantity="median norm",
-        formula="median ||g_L||, mean loss of 128 samples",
         axis="median $\\|g_L\\|$",
-        source="paper; there every limit from 4.2e-9 to 1.0e-4",
         fine="the true gradient at the last state has not vanished",
         finding="the true gradient at the last state has vanished",
         causes={
@@ -381,18 +378,15 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
     "stability": Check(
         evaluate=_stability,
         label="C",
-        three=False,
         four=True,
+        # The paper's limit; there none separates healthy networks from others.
         limit="stability",
         side="above",
         unit="cosine",
         column="stability",
-        title="cross-batch stability",
         short="Stability",
         quantity="mean cosine",
-        formula="mean cosine of two batches' mean gradients",
         axis="mean cosine of batch gradients",
-        source="paper; there no limit separates",
         fine="the mean gradients of batches differ",
         finding="the mean gradients of all batches share a direction",
         advice={
@@ -406,16 +400,16 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         label="D3",
         three=True,
         four=True,
+        # The paper's, and by its own account its least robust limit.
         limit="depth_margin",
         side="below",
         unit="points",
         column="margin",
-        title="depth utility",
         short="Depth utility",
         quantity="frozen blocks",
-        formula="accuracy minus own frozen, points",
+        baseline="own",
+        rank=0,
         axis="margin, points",
-        source="paper, which calls it the least robust",
         fine="trained blocks help",
         finding="training the blocks adds less than {limit}",
         below_zero="training the blocks lowers the accuracy",
@@ -425,18 +419,16 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
     "depth_strict": Check(
         evaluate=_depth_strict,
         label="D3-strict",
-        three=False,
-        four=False,
+        # Ours, with the limit of D3; it decides no verdict.
         limit="depth_margin",
         side="below",
         unit="points",
         column="margin_strict",
-        title="margin over bp+frozen",
         short="Strict margin",
         quantity="bp+frozen",
-        formula="accuracy minus bp+frozen, points",
+        baseline="bp",
+        rank=2,
         axis="strict margin, points",
-        source="ours, as D3; decides no verdict",
         fine="the network beats frozen blocks under backpropagation",
         finding="frozen blocks under backpropagation do about as well or better",
     ),
@@ -459,6 +451,7 @@ CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of 
     "cosine": Criterion(
         side="below",
         unit="cosine",
+        rank=1,
         label="the cosine",
         quantity="mean cosine in the blocks after the first",
         fine="the credits align with the gradient more than fresh feedback does",
@@ -469,6 +462,7 @@ CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of 
     "rho": Criterion(
         side="below",
         unit="cosine",
+        rank=1,
         label="rho",
         quantity="mean rho in the blocks after the first",
         fine="the credits predict how the loss changes, better than random ones",
@@ -479,6 +473,7 @@ CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of 
     "nudging": Criterion(
         side="above",
         unit="nats",
+        rank=1,
         label="nudging",
         quantity="mean change of the loss in nats, in the blocks after the first",
         fine="a small step against the credits lowers the loss",
@@ -496,17 +491,10 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     blocks' random credits does. Nudging has none, and counts only where rho is beyond chance.
     """
     deep = evidence.deep
-    null = deep.get("fresh_b_null")
-    highest = None
-    if null is not None and null.interval is not None:
-        highest = null.interval[1]
+    highest = _highest([deep], "fresh_b_null")
     cosine = _beyond("cosine", deep, highest, "no two draws of fresh feedback differ")
-    ends = []
-    for block in evidence.credit[1:]:
-        drawn = block.get("rho_random")
-        if drawn is not None and drawn.interval is not None:
-            ends.append(drawn.interval[1])
-    rho = _beyond("rho", deep, max(ends, default=None), "random credits were not drawn")
+    highest = _highest(evidence.credit[1:], "rho_random")
+    rho = _beyond("rho", deep, highest, "random credits were not drawn")
     ceiling = value_of(deep, "rho_bp")
     if rho.fires is not None and (ceiling is None or ceiling <= rho.threshold):
         note = "not even the true gradient predicts how the loss changes"
@@ -517,11 +505,21 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     return {"cosine": cosine, "rho": rho, "nudging": nudging}
 
 
-def _beyond(name: str, deep: Mapping[str, Any], chance: float | None, why: str) -> Outcome:
+def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
+    """Return the largest end of a random metric's intervals; None where it has none."""
+    ends = []
+    for block in blocks:
+        drawn = block.get(name)
+        if drawn is not None and drawn.interval is not None:
+            ends.append(drawn.interval[1])
+    return max(ends, default=None)
+
+
+def _beyond(name: str, deep: Metrics, chance: float | None, why: str) -> Outcome:
     """Compare a mean over blocks with chance, which does not count as beyond it."""
-    kind, value = CREDITS[name], value_of(dict(deep), name)
+    value = value_of(deep, name)
     if value is None or chance is None:
         absent = deep[name].reason if name in deep else "not measured"
         return Outcome(value, 0.0, None, note=absent or why)
-    fires = value == chance or bool(kind.fires(value, chance))
-    return Outcome(value, chance, fires, distance=kind.distance(value, chance))
+    found = CREDITS[name].judge(value, chance)
+    return replace(found, fires=found.fires or value == chance)

@@ -14,9 +14,7 @@ from fa_audit.protocol.limits import DiagnosticThresholds
 ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
 COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
 
-
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63, description="an integer >= 0")]
-YesNo = Annotated[bool, Field(strict=True, description="true or false")]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fraction 0..1")]
 # Why the true gradient is not known at a state: the backward pass gives another one; float64 does
 # not resolve it; it could not be compared at all.
@@ -168,7 +166,7 @@ class Evidence(Model):
     stability: Stability
     samples: Annotated[Count, Field(ge=1)]
     batches: Count
-    finite: YesNo
+    finite: Annotated[bool, Field(strict=True)]
     growth_interval: Interval | None = None
     gradient_interval: Interval | None = None
     missing: dict[int, Missing] = Field(default_factory=dict)

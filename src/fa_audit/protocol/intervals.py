@@ -78,21 +78,26 @@ def student_t(degrees: int) -> float:
     low, high = 0.0, 16.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _two_sided(middle, degrees) < UPPER - LOWER else (low, middle)
+        if _two_sided(middle, degrees) < UPPER - LOWER:
+            low = middle
+        else:
+            high = middle
     return high
 
 
 def _two_sided(t: float, degrees: int) -> float:
     """Return the probability of -t..t under Student's t distribution."""
     angle = math.atan(t / math.sqrt(degrees))
+    # The two series of the source: that of odd degrees begins with the angle itself.
     odd = degrees % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, degrees, 2):
         term *= math.cos(angle) ** 2 * (power - 1) / power
         total += term
-    if odd:
-        return 2 / math.pi * (angle + (math.sin(angle) * total if degrees > 1 else 0.0))
-    return math.sin(angle) * total
+    if degrees == 1:
+        total = 0.0
+    series = math.sin(angle) * total
+    return 2 / math.pi * (angle + series) if odd else series
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
@@ -118,15 +123,12 @@ def seeds_to_settle(values: Sequence[float]) -> int | None:
     >>> seeds_to_settle([0.02, -0.01, 0.03]), seeds_to_settle([0.02, 0.021, 0.019])
     (12, 3)
     """
-    if t_interval(values) is None or not (mean := abs(fmean(values))):
+    if t_interval(values) is None or fmean(values) == 0:
         return None
-    deviation = stdev(values)
-    lowest = max(
-        len(values), math.floor((Z * deviation / mean) ** 2)
-    )  # t exceeds z: fewer never suffice
-    enough = (
-        n
-        for n in range(lowest, MOST_SEEDS + 1)
-        if student_t(n - 1) * deviation < mean * math.sqrt(n)
-    )
-    return next(enough, None)
+    mean, deviation = abs(fmean(values)), stdev(values)
+    # Student's t exceeds the normal quantile: fewer seeds never suffice.
+    lowest = math.floor((Z * deviation / mean) ** 2)
+    for count in range(max(len(values), lowest), MOST_SEEDS + 1):
+        if student_t(count - 1) * deviation < mean * math.sqrt(count):
+            return count
+    return None

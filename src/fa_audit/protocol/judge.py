@@ -9,14 +9,14 @@ torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from fa_audit.core.measured import Interval
-from fa_audit.protocol.checks import CHECKS, Criterion, Outcome
+from fa_audit.protocol.checks import CHECKS, Check, Criterion, Outcome
 from fa_audit.protocol.intervals import MOST_SEEDS, seeds_to_settle, t_interval
 
 NON_FINITE = "non-finite"  # in the place of a check that fired
@@ -32,18 +32,22 @@ class Rule:
     """A verdict rule.
 
     Attributes:
-        checks: names of the checks that decide.
+        takes: whether a check decides.
         words: the verdict where the rule is against the network, for it, and open.
-        template: of a verdict with its reasons.
-        separator: between reasons.
-        joint: checks that count against the network only where a second check fires.
+        template: of a verdict with its reasons; `separator`, between these.
+        pairs: whether `joint` checks count only where a second check fires.
     """
 
-    checks: tuple[str, ...]
+    takes: Callable[[Check], bool]
     words: Mapping[bool | None, str]
     template: str
     separator: str
-    joint: frozenset[str] = frozenset()
+    pairs: bool = False
+
+    @property
+    def checks(self) -> list[str]:
+        """Return the names of the checks that decide."""
+        return [name for name, check in CHECKS.items() if self.takes(check)]
 
     def decides(self, fires: Fires, finite: bool = True) -> bool | None:
         """Return whether the verdict is against the network; None where it is open.
@@ -51,9 +55,11 @@ class Rule:
         >>> THREE.decides({"scale": True, "reference": False, "depth": False})
         False
         """
-        fired = {name for name in self.checks if fires[name]}
-        count = len(fired) + (not finite)
-        if not finite or fired - self.joint or count > 1:
+        fired = [CHECKS[name] for name in self.checks if fires[name]]
+        if not finite or len(fired) > 1:
+            return True
+        # At most one check fired: alone, a joint one leaves the verdict as it is.
+        if fired and not (self.pairs and fired[0].joint):
             return True
         return None if any(fires[name] is None for name in self.checks) else False
 
@@ -66,14 +72,12 @@ class Rule:
         'incomplete (C not evaluated)'
         """
         against = self.decides(fires, finite)
-        reasons = []
-        if against is not False:
-            counts = True if against else None
-            reasons = [CHECKS[name].label for name in self.checks if fires[name] is counts]
-        if against and not finite:
+        if against is False:
+            return self.words[False]
+        named = True if against else None
+        reasons = [CHECKS[name].label for name in self.checks if fires[name] is named]
+        if not finite:
             reasons.append(NON_FINITE)
-        if not reasons:
-            return self.words[against]
         listed = self.separator.join(reasons)
         if against is None:
             listed += " not evaluated"
@@ -93,14 +97,14 @@ class Rule:
 
 
 THREE = Rule(
-    tuple(name for name, check in CHECKS.items() if check.three),
+    lambda check: check.three,
     {True: "FAIL", False: "PASS", None: "INCOMPLETE"},
     "{}({})",
     "+",
-    frozenset({"scale", "reference"}),
+    pairs=True,
 )
 FOUR = Rule(
-    tuple(name for name, check in CHECKS.items() if check.four),
+    lambda check: check.four,
     {True: "needs walk-back", False: "trustworthy", None: "incomplete"},
     "{} ({})",
     ", ",
@@ -111,18 +115,6 @@ RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit
 # --- the judge ------------------------------------------------------------------------------------
 
 
-class Network(Protocol):
-    """What is judged: an `fa_audit.protocol.audit.Audit`, or the row of a table."""
-
-    @property
-    def checks(self) -> Mapping[str, Outcome]:
-        """Return the outcome of every check."""
-
-    @property
-    def finite(self) -> bool:
-        """Return whether every state, gradient and logit is finite."""
-
-
 @dataclass(frozen=True)
 class Finding:
     """One check, or one credit metric, over the networks.
@@ -130,18 +122,52 @@ class Finding:
     Attributes:
         kind: the check.
         outcomes: of every network.
-        distance: mean distance from the limit, positive where the check passes; None where no
-            network has a value.
-        around: its 95 % interval; None where there is none.
-        fires: by the mean; None where the check was not evaluated for a network, and the others
-            do not make it fire.
     """
 
     kind: Criterion
     outcomes: tuple[Outcome, ...]
-    distance: float | None
-    around: Interval | None
-    fires: bool | None
+
+    @cached_property
+    def distances(self) -> list[float]:
+        """Return the distances from the limit, of the networks for which the check was evaluated."""
+        evaluated = [found.distance for found in self.outcomes if found.fires is not None]
+        return [distance for distance in evaluated if distance is not None]
+
+    @cached_property
+    def distance(self) -> float | None:
+        """Return the mean distance, positive where the check passes; None where there is none."""
+        if not self.distances:
+            return None
+        # Margins of 1 and 3 points lie 0 from a limit of 2 on average, whatever binary fractions make.
+        mean = round(sum(self.distances) / len(self.distances), 12)
+        # Infinities on both sides of the limit have no mean.
+        return None if math.isnan(mean) else mean
+
+    @cached_property
+    def around(self) -> Interval | None:
+        """Return the 95 % interval of the mean distance; None where there is none."""
+        if len(self.outcomes) > 1:
+            return t_interval(self.distances)
+        only = self.outcomes[0]
+        if only.interval is None or not self.distances:
+            return None
+        low, high = sorted(self.kind.distance(end, only.threshold) for end in only.interval)
+        return low, high
+
+    @cached_property
+    def fires(self) -> bool | None:
+        """Return whether the mean fires; None where the check was not evaluated for a network, and
+        the others do not make it fire.
+        """
+        if not self.distances:
+            return None
+        if len(self.outcomes) == 1:
+            # A value that equals its limit has distance 0, and does not fire.
+            return self.outcomes[0].fires
+        if self.distance is None:
+            return self.count > 0
+        fires = self.distance < 0
+        return fires if fires or self.evaluated == len(self.outcomes) else None
 
     @property
     def borderline(self) -> bool:
@@ -175,64 +201,32 @@ class Finding:
     @property
     def interval(self) -> Interval | None:
         """Return the 95 % interval of the value."""
-        if len(self.outcomes) == 1 or self.around is None:
-            return self.outcomes[0].interval if len(self.outcomes) == 1 else None
+        if len(self.outcomes) == 1:
+            return self.outcomes[0].interval
+        if self.around is None:
+            return None
         low, high = sorted(self.kind.at(end, self.threshold) for end in self.around)
         return low, high
 
     @property
     def cause(self) -> str:
         """Return what decided, if that is the same for all networks whose outcome is this one."""
-        causes = {found.cause for found in self.outcomes if found.fires is self.fires}
-        return causes.pop() if len(causes) == 1 else ""
+        return _shared(found.cause for found in self.outcomes if found.fires is self.fires)
 
     @property
     def note(self) -> str:
         """Return how to read the value, if that is the same for all networks."""
-        notes = {found.note for found in self.outcomes if found.fires is self.fires}
-        return notes.pop() if len(notes) == 1 else ""
+        return _shared(found.note for found in self.outcomes if found.fires is self.fires)
 
     @property
     def outcome(self) -> str:
         """Return the outcome in words, such as ``fires, borderline``."""
         return OUTCOMES[self.fires] + ", borderline" * self.borderline
 
-    @property
-    def settles(self) -> int | None:
-        """Return how many seeds in all would take the limit out of the interval, if mean and
-        deviation stayed as they are; None where that is unknown or takes more than `MOST_SEEDS`.
-        """
-        if len(self.outcomes) == 1 or not self.borderline:
-            return None
-        return seeds_to_settle(_distances(self.outcomes))
 
-
-def _distances(outcomes: Sequence[Outcome]) -> list[float]:
-    return [found.distance for found in outcomes if found.distance is not None]
-
-
-def find(kind: Criterion, outcomes: Sequence[Outcome]) -> Finding:
-    """Return what a check's outcomes on the networks come to."""
-    evaluated = [found for found in outcomes if found.fires is not None]
-    distances = _distances(evaluated)
-    if not distances:
-        return Finding(kind, tuple(outcomes), None, None, None)
-    # Margins of 1 and 3 points lie 0 from a limit of 2 on average, whatever binary fractions make.
-    mean = round(sum(distances) / len(distances), 12)
-    if len(outcomes) == 1:
-        # A value that equals its limit has distance 0, and does not fire.
-        only = outcomes[0]
-        around = None
-        if only.interval is not None:
-            ends = sorted(kind.distance(end, only.threshold) for end in only.interval)
-            around = (ends[0], ends[1])
-        return Finding(kind, (only,), mean, around, only.fires)
-    fires: bool | None = mean < 0
-    if math.isnan(mean):  # infinities on both sides
-        fires = any(found.fires for found in evaluated)
-    if len(evaluated) < len(outcomes) and not fires:
-        fires = None
-    return Finding(kind, tuple(outcomes), mean, t_interval(distances), fires)
+def _shared(texts: Iterable[str]) -> str:
+    different = set(texts)
+    return different.pop() if len(different) == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -240,7 +234,7 @@ class Judgement:
     """What the protocol says of one network, or of a run over its seeds.
 
     Attributes:
-        networks: what was judged.
+        networks: what was judged: audits, or rows of a table with `checks` and `finite`.
         unit: what distinguishes them: ``seed``, or ``file`` where no seed was recorded.
     """
 
@@ -252,7 +246,7 @@ class Judgement:
         """Return every check over the networks, by its name in `CHECKS`."""
         found = {}
         for name, kind in CHECKS.items():
-            found[name] = find(kind, [network.checks[name] for network in self.networks])
+            found[name] = Finding(kind, tuple(network.checks[name] for network in self.networks))
         return found
 
     def __getitem__(self, name: str) -> Finding:
@@ -297,16 +291,14 @@ class Judgement:
         """Return whether other outcomes of the borderline checks would change a verdict."""
         return rule.depends(self.fires, self.near, self.finite)
 
-    def same(self, rule: Rule) -> int:
-        """Return for how many of the networks alone the verdict is this one, its reasons aside."""
-        own = [judge([network]).against(rule) for network in self.networks]
-        return own.count(self.against(rule))
-
     def text(self, rule: Rule) -> str:
-        """Return the verdict with the number of seeds that share it, and whether it is borderline."""
+        """Return the verdict, the number of seeds alone that share it, and whether it is
+        borderline.
+        """
         text = self.verdict(rule)
         if self.count > 1:
-            text += f" {self.same(rule)}/{self.count}"
+            alone = [judge([network]).against(rule) for network in self.networks]
+            text += f" {alone.count(self.against(rule))}/{self.count}"
         return text + " (borderline)" * self.is_borderline(rule)
 
     @property
@@ -319,12 +311,12 @@ class Judgement:
                 deciding |= {name for name in self.near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""
-        needed = [self.findings[name].settles for name in CHECKS if name in deciding]
-        labels = ", ".join(CHECKS[name].label for name in CHECKS if name in deciding)
+        findings = [self[name] for name in self.near if name in deciding]
+        labels = ", ".join(found.kind.label for found in findings)
+        needed = [seeds_to_settle(found.distances) for found in findings]
         if None in needed:
             return f"{labels} borderline; more than {MOST_SEEDS} seeds would settle it"
-        most = max(count for count in needed if count is not None)
-        return f"{labels} borderline; {most} seeds would settle it"
+        return f"{labels} borderline; {max(filter(None, needed))} seeds would settle it"
 
     @property
     def flags(self) -> list[str]:
@@ -332,11 +324,11 @@ class Judgement:
         there is one.
         """
         flags = []
-        for found in self.findings.values():
+        for name, found in self.findings.items():
             if found.fires:
                 # The note of C is about its bias, not about why it fires.
-                named = found.note if found.kind is not CHECKS["stability"] else ""
-                flags.append(found.kind.label + f" ({named})" * bool(named))
+                explained = found.note and name != "stability"
+                flags.append(found.kind.label + f" ({found.note})" * bool(explained))
         return flags if self.finite else [*flags, NON_FINITE]
 
     @property
@@ -352,32 +344,29 @@ class Judgement:
         named = set()
         if self.against(THREE):
             named = {CHECKS[name].limit for name in THREE.checks if self.fires[name]}
-        beside = []
+        others = []
         for name, kind in CHECKS.items():
-            found = self.findings[name]
+            found = self[name]
             if not found.fires or kind.limit in named:
                 continue
             why = [found.cause] if found.cause in kind.causes else []
             why += ["borderline"] if found.borderline else []
-            beside.append(kind.label + f" ({', '.join(why)})" * bool(why))
-        text = self.text(THREE)
-        if beside:
-            text += f", and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}"
-        return text
+            others.append(kind.label + f" ({', '.join(why)})" * bool(why))
+        if not others:
+            return self.text(THREE)
+        verb = "fires" if len(others) == 1 else "fire"
+        return f"{self.text(THREE)}, and {' and '.join(others)} {verb}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return verdicts, flags and outcomes as an audit's JSON has them."""
-        verdicts = {name: self.verdict(rule) for name, rule in RULES.items()}
+        verdicts: dict[str, str] = {}
         borderline: dict[str, Any] = {"checks": self.borderline}
         for name, rule in RULES.items():
+            verdicts[name] = self.verdict(rule)
             borderline[name] = self.is_borderline(rule)
         checks = {name: _entries(found) for name, found in self.findings.items()}
-        return {
-            "verdict": verdicts,
-            "flags": self.flags,
-            "borderline": borderline,
-            "checks": checks,
-        }
+        flags = self.flags
+        return {"verdict": verdicts, "flags": flags, "borderline": borderline, "checks": checks}
 
 
 def _entries(found: Finding) -> dict[str, Any]:
@@ -395,10 +384,11 @@ def _entries(found: Finding) -> dict[str, Any]:
     }
 
 
-def judge(networks: Sequence[Network], unit: str = "seed") -> Judgement:
+def judge(networks: Sequence[Any], unit: str = "seed") -> Judgement:
     """Judge one network, or a run over its seeds.
 
     Args:
-        unit: what distinguishes the networks, ``seed`` or ``file``.
+        networks: audits, or rows of a table.
+        unit: what distinguishes them, ``seed`` or ``file``.
     """
     return Judgement(tuple(networks), unit)

@@ -67,8 +67,13 @@ class DiagnosticThresholds:
 
 
 # The names of the limits in a configuration and an audit's JSON.
-FIELDS = {"growth": "h_norm_explosion_ratio", "reference": "g_norm_floor", "stability": "stability_drift_ceiling",
-          "depth_margin": "frozen_acc_margin_pp", "saturation": "loss_saturation"}  # fmt: skip
+FIELDS = {
+    "growth": "h_norm_explosion_ratio",
+    "reference": "g_norm_floor",
+    "stability": "stability_drift_ceiling",
+    "depth_margin": "frozen_acc_margin_pp",
+    "saturation": "loss_saturation",
+}
 RANGES = {
     "stability_drift_ceiling": (-1.0, 1.0, "a cosine from -1 to 1"),
     "frozen_acc_margin_pp": (-100.0, 100.0, "percentage points from -100 to 100"),

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fa_audit.documents.document import NBSP, capital
-from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS, CREDITS
-from fa_audit.protocol.judge import Finding, Judgement, find
+from fa_audit.protocol.judge import Finding, Judgement
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
 RETRAIN = "Lower the learning rate and train again."
@@ -65,11 +64,9 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
     if not judgement.finite:
         return [NOT_FINITE], [NOTHING]
     ruled = rulings(judgement)
-    # What an author most wants to write comes first.
-    first = ["depth", *CREDITS, "depth_strict"]
-    ranked = [ruled[name] for name in first]
-    ranked += [ruling for name, ruling in ruled.items() if name not in first]
-    may = [ruling.may for ruling in ranked if ruling.may]
+    kinds = CHECKS | CREDITS
+    ranked = sorted(ruled, key=lambda name: kinds[name].rank)
+    may = [ruled[name].may for name in ranked if ruled[name].may]
     untrue: set[int] = set()
     for audit in judgement.networks:
         untrue |= set(audit.untrue)
@@ -93,8 +90,8 @@ def rulings(judgement: Judgement) -> dict[str, Ruling]:
         if closed:
             ruled[name] = Ruling(None, "", f"Anything about the credits: {closed}.", closed)
         else:
-            found = find(kind, [audit.credits[name] for audit in judgement.networks])
-            ruled[name] = _ruling(name, found, judgement)
+            outcomes = tuple(audit.credits[name] for audit in judgement.networks)
+            ruled[name] = _ruling(name, Finding(kind, outcomes), judgement)
     return ruled
 
 
@@ -107,10 +104,9 @@ def _closed(judgement: Judgement) -> str:
             return NOT_GIVEN
         # The first block's gradient may be small without any other being so.
         floor, fires = audit.checks["reference"].threshold, CHECKS["reference"].fires
-        states = [state for state in audit.layers[2:-1] if fires(state.grad_norm, floor)]
-        if states:
-            where = ", ".join(str(state.layer) for state in states)
-            return f"the gradient is below the limit of D2 at state {where}"
+        low = [str(state.layer) for state in audit.layers[2:-1] if fires(state.grad_norm, floor)]
+        if low:
+            return f"the gradient is below the limit of D2 at state {', '.join(low)}"
         if audit.warned("gradient not compared"):
             return UNKNOWN
     return ""
@@ -119,26 +115,24 @@ def _closed(judgement: Judgement) -> str:
 def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
     kind = found.kind
     claim, reason, remedy = _decided(found, judgement)
-    numbers = ""
-    if found.value is not None and (claim is not None or name in CHECKS):
-        numbers = _numbers(name, found, judgement)
     finding = kind.causes.get(found.cause, kind.finding)
     if (found.value or 0) < 0 and kind.below_zero:
         finding = kind.below_zero
     finding = finding.format(limit=_limit(found))
-    told = {True: f"{finding}: ", False: f"{kind.fine}: ", None: ""}[claim]
-    may = f"{capital(told + numbers)}." if numbers else ""
-    decides = name not in CHECKS or CHECKS[name].four
+    may = ""
+    # Numbers of credits say nothing without chance beside them.
+    if found.value is not None and (claim is not None or name in CHECKS):
+        told = {True: f"{finding}: ", False: f"{kind.fine}: ", None: ""}[claim]
+        may = f"{capital(told + _numbers(found, judgement))}."
+    decides = name in CREDITS or CHECKS[name].four
     if claim is False or (found.fires is None and not decides):
-        may_not = ""
-    elif claim and found.cause in kind.causes:
-        because = f"{reason} because of the {found.cause}"
-        may_not = f"That {kind.finding}: {because}. {remedy}".rstrip()
-    elif claim:
-        may_not = f"That {kind.fine}: {reason}. {remedy}".rstrip()
-    else:
-        may_not = f"Whether {kind.fine}: {reason}. {remedy}".rstrip()
-    return Ruling(claim, may, may_not, reason)
+        return Ruling(claim, may, "", reason)
+    denied = f"Whether {kind.fine}" if claim is None else f"That {kind.fine}"
+    why = reason
+    if claim and found.cause in kind.causes:
+        denied = f"That {kind.finding}"
+        why = f"{reason} because of the {found.cause}"
+    return Ruling(claim, may, f"{denied}: {why}. {remedy}".rstrip(), reason)
 
 
 def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, str]:
@@ -155,8 +149,8 @@ def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, st
         return None, f"{kind.label} is borderline", MORE
     if not found.fires:
         return False, "", ""
-    fired = [kind.causes.get(each.cause) for each in found.outcomes if each.fires]
-    if len(set(fired)) > 1:
+    fired = {kind.causes.get(outcome.cause) for outcome in found.outcomes if outcome.fires}
+    if len(fired) > 1:
         return None, f"{kind.label} {kind.verb} for different causes", ""
     remedy = kind.advice.get(found.cause, kind.advice.get("", ""))
     return True, f"{kind.label} {kind.verb}", remedy
@@ -170,34 +164,28 @@ def _limit(found: Finding) -> str:
     return f"{found.kind.scale * found.threshold:.3g}{points}"
 
 
-def _numbers(name: str, found: Finding, judgement: Judgement) -> str:
-    """Return the numbers of a sentence in words, with interval and limit."""
-    kind, value = found.kind, found.value or 0.0
+def _numbers(found: Finding, judgement: Judgement) -> str:
+    """Return the numbers of a sentence in words, with interval and limit, and of how many networks
+    they are the mean.
+    """
+    kind, value, count = found.kind, found.value or 0.0, len(found.outcomes)
+    of = ""
+    if count > 1:
+        of = f", mean of {count}"
+        if 0 < found.count < count:
+            of += f", of which {found.count} fire"
     if kind.unit != "points":
-        return f"{kind.quantity} {value:.3g}, {kind.bound} {_limit(found)}{_scope(found)}"
-    frozen = [_baseline(name, audit) for audit in judgement.networks]
+        return f"{kind.quantity} {value:.3g}, {kind.bound} {_limit(found)}{of}"
     accuracy = percent(*(audit.headline_acc for audit in judgement.networks))
+    frozen = percent(*(getattr(audit.baselines, kind.baseline) for audit in judgement.networks))
     around = "no interval"
     if found.interval is not None:
         low, high = (f"{100 * end:.1f}" for end in found.interval)
         around = f"95{NBSP}% interval {low} to {high}"
     return (
-        f"{accuracy} against {percent(*frozen)} with {kind.quantity}, {100 * value:+.1f} points"
-        f" ({around}; limit {_limit(found)}){_scope(found)}"
+        f"{accuracy} against {frozen} with {kind.quantity}, {100 * value:+.1f} points"
+        f" ({around}; limit {_limit(found)}){of}"
     )
-
-
-def _scope(found: Finding) -> str:
-    """Say of how many networks a number is the mean, and whether they differ."""
-    count = len(found.outcomes)
-    if count == 1:
-        return ""
-    differ = f", of which {found.count} fire" if 0 < found.count < count else ""
-    return f", mean of {count}{differ}"
-
-
-def _baseline(name: str, audit: Audit) -> float | None:
-    return audit.baselines.own if name == "depth" else audit.baselines.bp
 
 
 def percent(*fractions: float | None) -> str:
