@@ -118,7 +118,8 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         ("audit missing.safetensors", "no such file"),
         (
             "audit .",
-            ".: found a folder; expected the .safetensors file of a training, such as dfa.safetensors, or what",
+            ".: found a folder; expected the .safetensors file of a training, such as "
+            "dfa.safetensors, or what",
         ),
         (
             f"audit dfa.safetensors {DATA} --frozen 0.3",
@@ -146,7 +147,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         (f"train bp dfa.safetensors {SMALL}", "method 'dfa', not 'bp'"),
         (
             f"train dfa others.safetensors {SMALL.replace('digits', 'others.safetensors')}",
-            "is read",
+            "as input and output",
         ),
         (f"train dfa others.safetensors {SMALL}", "others.json: No such file"),
         (f"train dfa x.json {DATA}", "expected a file whose name ends in .safetensors"),

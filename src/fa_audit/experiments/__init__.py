@@ -1,1 +1,1 @@
-"""Requested runs: specifications, grids, configurations, costs, published numbers."""
+"""Read what to run: specifications, grids, configurations, costs, published numbers."""

@@ -1,4 +1,5 @@
-"""Describe what a configuration may contain; docs/configuration.md has its tables from here.
+"""Describe what a configuration may contain; the tables of docs/configuration.md are made from
+this.
 
 Imports no torch.
 """
@@ -118,7 +119,7 @@ class Architecture(Strict, extra="allow"):
 
 
 def _check_option(option: str, value: Any, default: Any) -> None:
-    """Check that an option has the type of its default; one without a default is a number > 0."""
+    """Check that an option has the type of its default, or is a number > 0 if it has none."""
     if default is None:
         good = type(value) is float and 0 < value < math.inf
         expected = "a number > 0 with a point, such as 0.05"
@@ -181,7 +182,7 @@ class SettingEntry(Budget):
         description="every method is trained at every penalty",
     )
     ladder: Different[MethodName] = Field(
-        [], description="methods: each is trained with its top 1..L blocks trainable"
+        [], description="each of these methods is trained with its top 1..L blocks trainable"
     )
     baselines: Different[BaselineName] = Field(
         [],
@@ -190,19 +191,23 @@ class SettingEntry(Budget):
     )
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],
-        description="epochs: every run and baseline is audited after each of them, too, as"
-        " run+epoch<k>; 0 is the untrained network",
+        description=(
+            "epochs after which every run and baseline is audited, too, as run+epoch<k>; 0 is "
+            "the untrained network"
+        ),
     )
-    monitor: Monitor = Field(NO_MONITOR, description="in place of the configuration's monitor")
+    monitor: Monitor = Field(NO_MONITOR, description="replaces the configuration's monitor")
     vary: dict[str, Annotated[Different[Option], Field(min_length=1)]] = Field(
         {},
         min_length=1,
-        description="lists of values by epochs, lr, or other options of training or of the"
-        " architecture: one setting for every combination",
+        description=(
+            "lists of values for epochs, lr, or other options of training or of the "
+            "architecture: one setting for every combination"
+        ),
     )
 
     def variants(self, block: str) -> Iterator[tuple[str, SettingEntry]]:
-        """Yield name and entry of every setting that the block stands for.
+        """Yield the name and entry of every setting in the block.
 
         ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and
         ``depth_sweep_depth4``; names hold no points and signs, so that ``tuned`` with ``vary: {lr:
@@ -256,7 +261,7 @@ class SettingEntry(Budget):
         return list(dict.fromkeys([*runs, *self._with_snapshots(ladder)]))
 
     def baseline_runs(self) -> list[str]:
-        """Return the baselines that are written, or else what the other runs are compared with."""
+        """Return the baselines that the entry lists, or else those that its runs need."""
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)
         names = set()
@@ -276,19 +281,20 @@ class SettingEntry(Budget):
 
 
 def _value_name(value: Any) -> str:
-    """Return how a value is written in the name of a setting: ``true``, ``4``, ``2p5em2`` for
-    0.025.
-    """
+    """Write a value for the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025."""
     if isinstance(value, float):
         value = short_number(value) if value else 0
     return str(value).lower().replace(".", "p").replace("-", "m")
 
 
 class ModelEntry(Strict):
-    """An external model and how to read it."""
+    """An external model, and where its states are."""
 
     model: ModelName = Field(
-        description="package.module:name of what makes it, such as torchvision.models:resnet18"
+        description=(
+            "package.module:name of a function that returns the model, such as "
+            "torchvision.models:resnet18"
+        )
     )
     dataset: DatasetName = Field(
         description="name of a data set, or a user-defined package.module:function"
@@ -312,17 +318,19 @@ class ModelEntry(Strict):
         None,
         min_length=3,
         max_length=3,
-        description="[channels, height, width], to which the data set's images are brought",
+        description="[channels, height, width] to which the data set's images are resized",
     )
     batches: int = Field(
         10, ge=1, le=10, description="batches for the cross-batch stability, which needs 8"
     )
-    accuracy: Fraction | None = Field(None, description="on the whole test set; default computed")
+    accuracy: Fraction | None = Field(
+        None, description="accuracy on the whole test set; default: computed"
+    )
     frozen_accuracy: Fraction | None = Field(
-        None, description="accuracy with blocks frozen at initialisation"
+        None, description="accuracy of the method's own frozen baseline"
     )
     bp_frozen_accuracy: Fraction | None = Field(
-        None, description="the same, the rest trained by backpropagation"
+        None, description="accuracy of the frozen baseline of backpropagation"
     )
 
 
@@ -348,11 +356,11 @@ class Artefact(Strict):
     )
     settings: Different[str] = Field(
         min_length=1,
-        description="settings, or blocks with 'vary', in the order in which they are shown",
+        description="settings, or blocks with 'vary', in the order of display",
     )
     title: str = Field(description="the title")
     runs: Different[RunText] = Field(
-        [], min_length=1, description="the only ones shown; default all"
+        [], min_length=1, description="the only runs shown; default all"
     )
 
 
@@ -372,13 +380,14 @@ class Configuration(Strict):
     )
     monitor: Monitor = Field(
         NO_MONITOR,
-        description="trainings, but not baselines, end after the first epoch at which all these"
-        " checks fire",
+        description=(
+            "trainings end after the first epoch at which all these checks fire; baselines never do"
+        ),
     )
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")
     tables: dict[TableName, Artefact] = Field({}, description="tables to build, by name")
     labels: dict[str, Text] = Field(
-        {}, description="how runs and settings are called in figures and tables"
+        {}, description="names of runs and settings in figures and tables"
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Load a configuration, and know the line of everything in it."""
+"""Load a configuration, and remember the line of every value for errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LineOf(dict[str, str]):
     """File and line of every value: ``settings.demo.epochs`` -> ``configs/demo.yaml, line 12``."""
 
     def __call__(self, place: str) -> str:
-        """Return the line of a value, or of what is around it; empty where neither has one."""
+        """Return the line of a value, or else of the mapping around it; empty if neither is known."""
         while place and place not in self:
             place = place.rpartition(".")[0]
         return self.get(place, "")
@@ -93,7 +93,7 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
 
 
 def typed(value: Any) -> Any:
-    """Return a value of ``--config``, where the workflow leaves numbers inside of mappings as texts."""
+    """Convert numbers inside mappings of ``--config``, which Snakemake leaves as texts."""
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):

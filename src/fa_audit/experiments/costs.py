@@ -1,9 +1,7 @@
-"""Estimate what jobs cost from measurements: the seconds of an epoch and of an audit, and memory.
-Imports no torch.
+"""Estimate the time and memory of jobs from measurements. Imports no torch.
 
-`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device, with a row for every
-network, method and number of frozen blocks. Where the results at hand have benchmarks of their own,
-these count.
+`benchmarks/costs.json` has what `benchmarks/costs.py` measured: by device, a row for every network,
+method and number of frozen blocks. Benchmarks in results/ take precedence.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ Row = dict[str, Any]
 
 
 class Hours(NamedTuple):
-    """Hours of a job, and whether this very network, method and option was measured."""
+    """Hours of a job, and whether they were measured for exactly this network, method and options."""
 
     value: float
     measured: bool
@@ -66,11 +64,11 @@ class Costs:
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def machines(self, device: str) -> list[str]:
-        """Return what was used for the measurements on a device; nothing where there are none."""
+        """Name the machines on which a device's measurements were made."""
         return sorted({row["machine"] for row in self.rows[device].values()})
 
     def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Return a training's hours, None where neither it nor backpropagation on its network was
+        """Return a training's hours; None if neither it nor backpropagation on its network was
         measured.
 
         A missing row is replaced by that of the method without frozen blocks, then by
@@ -86,8 +84,8 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Return the hours of a run's audit, which hardly depend on its method; None where its
-        network has no row.
+        """Return the hours of an audit, which hardly depend on the method; None for an unmeasured
+        network.
         """
         row, _, _ = self._row(spec, device, "seconds_per_audit")
         if not row:
@@ -95,37 +93,32 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for a training; where its device was not measured, as for a
-        CPU.
-        """
+        """Return the minutes to request for a training; on an unmeasured device as for a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
         return min(LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for an audit; as on a CPU if its device was not measured."""
+        """Return the minutes to request for an audit; on an unmeasured device as for a CPU."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory to ask for a training; where none was measured on a GPU, as much
-        as on a CPU.
-        """
+        """Return the main memory to request for a training; on an unmeasured GPU as for a CPU."""
         row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
             row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
         return max(2000, round(1.25 * row.get("memory_mb", 0))) + unmeasured.memory_mb
 
     def audit_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory to ask for an audit."""
+        """Return the main memory to request for an audit."""
         return self.training_memory_mb(spec, device) + 1000
 
     def gpu_memory_mb(self, spec: RunSpec) -> int:
-        """Return the memory of a GPU that a training or an audit takes; 0 where its network was not
-        measured at all.
+        """Return the GPU memory of a training or an audit; 0 for an unmeasured network.
 
-        Where it was not measured on a GPU: the memory of a process on a CPU, which holds the same
-        tensors, and CUDA's.
+        If only a CPU was measured: the memory of its process, which holds the same tensors, plus
+        CUDA's.
         """
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
             row, _, unmeasured = self._row(spec, device, name)
@@ -134,8 +127,8 @@ class Costs:
         return 0
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
-        """Return the nearest row that has an entry, whether it is the run's own, and the costs that
-        it leaves out.
+        """Return the nearest row with an entry, whether it is the run's own, and a factor for what
+        it lacks.
         """
         own = spec.to_dict()
         plain = own | {"frozen_blocks": 0, "shallow": False}
@@ -149,12 +142,12 @@ class Costs:
 
 
 def _minutes(hours: float) -> int:
-    """Return the minutes to ask a cluster for: twice the estimate, and the start."""
+    """Return the minutes to request from a cluster: twice the estimate, plus the start."""
     return round(START_MINUTES + MARGIN * 60 * hours)
 
 
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what decides the cost of a step, of a specification's dictionary or of a row."""
+    """Return the values that decide the cost of a step, from a specification's dictionary or a row."""
     options = dict(values["architecture_options"])
     options.pop("w2_std", None)
     deciding = {**values, "architecture_options": tuple(sorted(options.items()))}
@@ -162,9 +155,7 @@ def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
-    """Read the stored rows, none where there is no such file, and let `own` ones replace their
-    times.
-    """
+    """Read the stored rows, if there is such a file, and replace their times by `own` ones."""
     stored = read_json(path) if Path(path).exists() else {}
     rows: dict[str, dict[tuple[Any, ...], Row]] = {}
     for device in DEVICES:
@@ -175,9 +166,7 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 
 
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
-    """Yield device and row of every run in results/ that has a timed seed, from the first such
-    seed.
-    """
+    """Yield device and row of every run in results/ with a timed seed; the first such seed counts."""
     for name, rule, folder in JOBS:
         # The last row of a network counts: snapshots, which train for fewer epochs, come first.
         runs = Path("results/benchmarks", rule).glob("*/*")

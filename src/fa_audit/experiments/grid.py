@@ -16,18 +16,17 @@ from fa_audit.experiments.spec import RunSpec, parse_run
 
 @dataclass(frozen=True)
 class Setting:
-    """One experimental setting: a network, a data set and a budget, and the runs and seeds to do in
-    it.
+    """One experimental setting: a network, a data set and a budget, with its runs and seeds.
 
     Attributes:
         name: as in every path.
-        block: the block of the configuration that it comes from: of the same name unless that
-            varies something.
+        block: name of its block in the configuration; differs from `name` if the block has
+            ``vary``.
         runs: names of the audited runs, including the sweep's and the ladder's.
         sweep: the runs of the penalty sweep, method by method, by rising penalty.
-        baselines: names of the frozen and shallow runs that they are compared with.
-        seeds: every run is done once for each.
-        common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
+        baselines: names of the frozen and shallow runs that the others are compared with.
+        seeds: every run is trained once with each.
+        common: `RunSpec` fields that all runs share. Baselines have no monitor, since their
             accuracy counts only after the full budget.
     """
 
@@ -57,7 +56,7 @@ class Setting:
         return asked.spec(depth=depth, seed=seed, **common)
 
     def _in(self, known: Iterable[str], run: str) -> bool:
-        """Return whether a run is among those known, or a snapshot of one of them."""
+        """Return whether a run is one of `known`, or a snapshot of one."""
         if run in known:
             return True
         asked = parse_run(run)
@@ -73,10 +72,9 @@ class Setting:
             yield from (RunKey(self.name, run, seed) for seed in sorted(self.seeds))
 
     def baselines_of(self, run: str) -> dict[str, str]:
-        """Return the runs that an audited run is compared with: ``own``, ``bp`` and, where
-        configured, ``shallow``.
+        """Return a run's baselines by role: ``own``, ``bp`` and, if configured, ``shallow``.
 
-        A baseline that is audited itself is compared with nothing.
+        A baseline that is audited itself has none.
         """
         asked = parse_run(run)
         if asked.is_baseline:
@@ -121,7 +119,7 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Return settings by their own name or their block's, in the order of the names."""
+        """Find settings by their own name or their block's, in the order of `names`."""
         settings = self.settings.values()
         found = (
             part.name for name in names for part in settings if name in (part.name, part.block)
@@ -140,8 +138,8 @@ class Grid:
 
     @cached_property
     def duplicate_runs(self) -> Mapping[RunKey, RunKey]:
-        """Return the runs without a training of their own, each with the first that trains the same
-        specification.
+        """Map every run that shares its specification with an earlier one to that run, which alone
+        trains.
         """
         first: dict[RunSpec, RunKey] = {}
         found = {}

@@ -1,8 +1,6 @@
-"""Origins of a configuration's results: what each is made from, and which of those that are there
-are stale.
+"""Compute the origin of every result, and find results that are stale. Imports no torch.
 
-An origin is a digest of specification, code, thresholds, and the origins of what the result is made
-from. Imports no torch.
+An origin is a digest of a result's specification, code, thresholds, and its inputs' origins.
 """
 
 from __future__ import annotations
@@ -34,24 +32,22 @@ def data_code(dataset: str) -> str:
 
 
 def run_code(name: str, spec: RunSpec) -> str:
-    """Return a digest of the code that a stage runs for one network, its method and architecture
-    included.
-    """
+    """Return a digest of a stage's code for one network, with that of its method and architecture."""
     method = entry_of("method", METHODS, spec.method)
     return code_digest(name, method, entry_of("architecture", ARCHITECTURES, spec.architecture))
 
 
 @dataclass(frozen=True)
 class Origins:
-    """The origins that the results of a configuration should have."""
+    """The origins that a configuration's results should have."""
 
     grid: Grid
     thresholds: Mapping[str, float]  # of the checks
     _known: dict[Any, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:
-        """Return the origin of a trained network: its specification, the training's code, the code
-        of its data.
+        """Return the origin of a trained network: specification, code of the training and of its
+        data.
         """
         if key not in self._known:
             spec = self.grid.spec(key)
@@ -61,14 +57,12 @@ class Origins:
         return self._known[key]
 
     def networks(self, key: RunKey) -> list[RunKey]:
-        """Return the networks that an audit reads: the audited one, then those that it is compared
-        with.
-        """
+        """Return the networks that an audit reads: the audited one, then its baselines."""
         baselines = self.grid.setting(key.setting).baselines_of(key.run).values()
         return [key, *(key._replace(run=run) for run in baselines)]
 
     def audit_inputs(self, key: RunKey) -> str:
-        """Return one origin of the networks that an audit reads."""
+        """Return one origin for all networks that an audit reads."""
         return digest_of([self.network(network) for network in self.networks(key)])
 
     def audit(self, key: RunKey) -> str:
@@ -78,7 +72,7 @@ class Origins:
         )
 
     def audits(self, keys: Iterable[RunKey]) -> str:
-        """Return one origin of several audits."""
+        """Return one origin for several audits."""
         codes = [code_digest(name) for name in ("share_run", "collect_baseline")]
         parts = [
             [*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys
@@ -97,12 +91,11 @@ class Origins:
 class Finished:
     """Finished work, which need not be done again.
 
-    A result without a recorded origin, as earlier versions of this package wrote, counts by its
+    A result without a recorded origin, from an earlier version of this package, is compared by its
     specification alone.
 
     Attributes:
-        torch: the versions of torch that trained the networks that were found finished, and how
-            many each.
+        torch: how many of the finished networks each version of torch has trained.
     """
 
     origins: Origins
@@ -110,16 +103,14 @@ class Finished:
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> bool:
-        """Return whether a trained network is there and not stale, and likewise what it is copied
-        from.
-        """
+        """Return whether a network is trained and not stale; a copy depends on its original, too."""
         if key not in self._known:
             source = self.origins.grid.duplicate_runs.get(key)
             self._known[key] = (source is None or self.network(source)) and self._own_network(key)
         return bool(self._known[key])
 
     def audit(self, key: RunKey) -> bool:
-        """Return whether an audit and the networks that it reads are there and not stale."""
+        """Return whether an audit and the networks that it reads exist and are not stale."""
         if not all(self.network(network) for network in self.origins.networks(key)):
             return False
         facts = facts_of(key.path("audits", "json"))
@@ -143,9 +134,7 @@ class Finished:
         return facts.get("spec") == self.origins.grid.spec(key).to_dict()
 
     def _data(self, key: RunKey) -> str:
-        """Return the digest of the data set's file in `training_origin`; empty where there is no
-        such file.
-        """
+        """Return the digest of the data set's file; empty if there is no such file."""
         path = data_file(self.origins.grid.spec(key).dataset)
         if path not in self._known:
             self._known[path] = contents_digest([path]) if os.path.exists(path) else ""
@@ -153,7 +142,7 @@ class Finished:
 
 
 def facts_of(path: str) -> dict[str, Any]:
-    """Return a result's JSON; empty where it is missing or damaged and so must be made again."""
+    """Return a result's JSON; empty if it is missing or damaged, and must be made again."""
     with contextlib.suppress(AuditError, OSError, *FOREIGN):
         return dict(read_json(path))
     return {}

@@ -58,7 +58,8 @@ class RunKey(NamedTuple):
         )
         if not found:  # seed042 is not the seed of any run
             raise AuditError(
-                f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written."
+                f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it "
+                "was written."
             )
         return cls(found[1], found[2], int(found[3]))
 
@@ -74,7 +75,7 @@ def data_file(dataset: str) -> str:
 
 
 def tidy_file(name: str, setting: str = "") -> str:
-    """Return the path of a tidy table (one of `TIDY`), of one setting or of all together."""
+    """Return the path of the tidy table `name`, one of `TIDY`, of a setting."""
     return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
 
 

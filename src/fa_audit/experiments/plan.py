@@ -1,5 +1,5 @@
-"""The table of a grid: settings, runs and seeds, what is there already, and how long the rest will
-take.
+"""Print the plan of a grid as a table: settings, runs and seeds, what is done, the hours of the
+rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADER = (
     "GPU h",
 )
 NOTE = """\
-Done: made from this configuration, its data and today's code; what is stale is to be done.
+Done: made from this configuration, its data and today's code. Stale results count as outstanding.
 Hours: trainings and audits to be done, one job at a time, by benchmarks/costs.json, or by results/benchmarks/ where a
 seed of the run is done. '~': from the time of backpropagation, or of the method without frozen blocks. '?': of networks
 that were never measured: python benchmarks/costs.py, with --device cuda on a GPU."""
@@ -39,12 +39,11 @@ def plan_table(
     networks: Collection[RunKey] | None = None,
     audits: Collection[RunKey] | None = None,
 ) -> str:
-    """Return the table, one row per block of the configuration; a run that two of them share counts
-    in the first.
+    """Return the table, one row per block of the configuration; a shared run counts in the first
+    block.
 
     Args:
-        networks, audits: those that are asked for, to be trained or copied, and to be audited; by
-            default all.
+        networks, audits: the networks to train or copy, and those to audit; default all.
     """
     grid = finished.origins.grid
     trained = _by_block(grid, grid.all_run_keys() if networks is None else networks)
@@ -106,8 +105,8 @@ def _size_cells(grid: Grid, keys: Sequence[RunKey]) -> list[str]:
 def _work_cells(
     finished: Finished, keys: Sequence[RunKey], audits: Sequence[RunKey], costs: Costs
 ) -> list[str]:
-    """Return the numbers of trainings, of those that an earlier row does and of finished ones, then
-    the hours of all jobs to do on every device.
+    """Count trainings, those in an earlier row and finished ones; add up the hours of the
+    outstanding jobs on every device.
     """
     grid = finished.origins.grid
     own = [key for key in keys if key not in grid.duplicate_runs]
@@ -122,7 +121,7 @@ def _work_cells(
 
 
 def hours_text(hours: Sequence[Hours | None]) -> str:
-    """Return a sum of hours: ``~`` if some are estimates, ``?`` for jobs without one.
+    """Print a sum of hours: ``~`` if some are estimates, ``?`` if some are unknown.
 
     >>> hours_text([Hours(0.25, measured=False), None]), hours_text([None]), hours_text([])
     ('~0.25+?', '?', '0.0')
@@ -139,7 +138,7 @@ def hours_text(hours: Sequence[Hours | None]) -> str:
 
 
 def _is_replaced(grid: Grid, name: str) -> bool:
-    """Return whether the first network of a setting that is there has another specification."""
+    """Return whether a setting's first network in results/ has another specification."""
     setting = grid.setting(name)
     for key in (*setting.run_keys("runs"), *setting.run_keys("baselines")):
         if Path(key.path("checkpoints", "json")).exists():

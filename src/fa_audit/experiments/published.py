@@ -1,4 +1,4 @@
-"""The published numbers: what each one is, and to which experiment it belongs.
+"""Read the published numbers, each with its quantity and experiment.
 
 Imports no torch and no pandas: the workflow plans with it.
 """
@@ -39,14 +39,14 @@ PAPER_LIMITS = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """Where the tidy tables have a quantity, and what it can be.
+    """A published quantity: its column in the tidy tables, and the values that it can have.
 
     Attributes:
-        column: its name there, or of what the scorecard makes of several columns.
-        places: which of ``epoch`` and ``layer`` an entry names: the table is that of runs, of layers
-            or of trajectories.
-        answers: what a verdict on it can be; none where it is a number.
-        number: whether it is a number as well.
+        column: name of the column, or of a number that the scorecard computes from several.
+        places: ``epoch``, ``layer``, both or none: what an entry must name. It selects the table of
+            trajectories, of layers or of runs.
+        answers: the possible answers of a verdict; none for a number.
+        number: whether it may also be a number.
     """
 
     column: str
@@ -109,18 +109,20 @@ class Entry(Strict):
     """A published number.
 
     Attributes:
-        run: whose it is; of an order a list of runs, best first.
-        layer, epoch: of a state or a block, and of the trajectory, where the quantity needs them.
-        samples: test samples that it was measured on.
+        run: the run that the number belongs to; for an order, a list of runs, best first.
+        layer, epoch: state or block, and epoch of the trajectory, if the quantity needs them.
+        samples: number of test samples that it was measured on.
         kind: the rule by which it is compared (docs/reproduction.md).
         value: a number, or the answer of a verdict.
-        deviation: over the n numbers that the value averages; `tolerance`: what is allowed without.
-        above, below: the limit that every seed keeps.
-        minus, over: another run, whose quantity is subtracted or divides, seed by seed.
-        values: those published seed by seed.
-        seeds: of our runs to compare with.
-        repeats: which other numbers say the same, so that it is not counted.
-        decides: whether it should tell the setting's script from others.
+        deviation: standard deviation over the n averaged numbers; `tolerance` replaces it if it is
+            not published.
+        above, below: a limit that every seed keeps.
+        minus, over: another run whose quantity is subtracted, or by which it is divided, seed by
+            seed.
+        values: the numbers of single seeds, if they are published.
+        seeds: the seeds of our runs to compare with.
+        repeats: other numbers that say the same; this one is then not counted.
+        decides: whether it tells the setting's script from other scripts.
     """
 
     quantity: str
@@ -148,12 +150,12 @@ class Entry(Strict):
 
     @property
     def runs(self) -> list[str]:
-        """Return whose number it is: one run, or of an order all of them, best first."""
+        """Return the run that the number belongs to; for an order all runs, best first."""
         return [self.run] if isinstance(self.run, str) else self.run
 
     @property
     def all_runs(self) -> list[str]:
-        """Return the runs, and one that is subtracted or divides."""
+        """Return the runs, with the one that is subtracted or divided by."""
         other = self.minus or self.over
         return [*self.runs, other] if other else self.runs
 
@@ -183,14 +185,14 @@ class Entry(Strict):
 
     @property
     def place(self) -> Quantity:
-        """Return where the tables have it, for its number of samples."""
+        """Return its column and places in the tables, for its number of samples."""
         if self.samples == BATCH:
             return QUANTITIES[self.quantity]
         known = OF_SAMPLES[self.quantity]
         return replace(known, column=f"{known.column}_{self.samples}")
 
     def run_keys(self) -> Iterator[RunKey]:
-        """Yield the runs that it is compared with."""
+        """Yield our runs that it is compared with."""
         return (RunKey(self.setting, run, seed) for run in self.all_runs for seed in self.seeds)
 
     @model_validator(mode="after")
@@ -235,7 +237,7 @@ class Entry(Strict):
 
 
 def plain(value: Any) -> Any:
-    """Return a flag as text; a number or a text as it is."""
+    """Return a boolean as text, and anything else unchanged."""
     return str(value).lower() if isinstance(value, bool) or value is None else value
 
 
@@ -245,10 +247,11 @@ _ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$")]
 
 
 class Experiment(Strict, extra="allow"):
-    """A published experiment: its script, why it is of that one, and the keys of a setting.
+    """A published experiment: its script, the reason to assume that script, and the keys of a
+    setting.
 
     Attributes:
-        excluded: why its numbers are shown and not counted.
+        excluded: why its numbers are shown but not counted; empty if they count.
     """
 
     script: _ScriptName
@@ -260,9 +263,9 @@ class Published(Strict):
     """All published numbers, in the order of the file.
 
     Attributes:
-        claims: what the paper says, by name.
-        scripts: what the trainings of each script share, as keys of a setting.
-        released: the script that was released; the last one by default.
+        claims: the paper's claims by name.
+        scripts: keys of a setting that all trainings of a script share.
+        released: the released script; default the last one.
     """
 
     claims: dict[str, Text] = Field({})
@@ -278,7 +281,7 @@ class Published(Strict):
 
     @cached_property
     def experiments(self) -> Mapping[str, Grid]:
-        """Return by script every experiment as that script trains it, with the entries' runs."""
+        """Return every experiment as each script trains it, by script, with the entries' runs."""
         keys = self.run_keys()
         grids = {}
         for script, shared in self.scripts.items():
@@ -296,7 +299,7 @@ class Published(Strict):
         return grids
 
     def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:
-        """Return the specification of a run, by default as its own script trains it, as JSON types."""
+        """Return a run's specification as a script trains it, by default its own, as JSON types."""
         return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 
     def specs(self, entry: Entry, script: str) -> dict[str, dict[str, Any]]:
@@ -305,11 +308,11 @@ class Published(Strict):
         return {run: self.spec(RunKey(entry.setting, run, seed), script) for run in entry.all_runs}
 
     def run_keys(self) -> list[RunKey]:
-        """Return the runs and seeds that published numbers are of."""
+        """Return the runs and seeds that published numbers belong to."""
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the audits of a configuration that published numbers are of, by any script."""
+        """Return the audits of a configuration that published numbers belong to, by any script."""
         wanted = set()
         for key in self.run_keys():
             wanted |= {identity(self.spec(key, script), key.seed) for script in self.experiments}
@@ -352,7 +355,7 @@ def _refuse_repeated(entries: list[Entry]) -> None:
 
 
 def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
-    """Return what makes two runs the same experiment: the specification, and the seed if given."""
+    """Return a key that is equal for the same experiment: its specification, and the seed if given."""
     return json.dumps({**spec, "seed": seed}, sort_keys=True)
 
 

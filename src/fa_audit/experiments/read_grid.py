@@ -1,7 +1,6 @@
 """Check a configuration and expand it into its grid. Imports no torch.
 
-Types and ranges are those of `fa_audit.experiments.config`; here is what its parts ask of each
-other.
+`fa_audit.experiments.config` checks types and ranges; this checks that the parts fit together.
 """
 
 from __future__ import annotations
@@ -48,9 +47,8 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     ('bp+frozen', 'bp+shallow', 'dfa+frozen')
 
     Args:
-        kinds: the known kinds of figures and tables; without them the configuration's are not
-            checked.
-        where: the line of everything in the file, as `load_config` gives it.
+        kinds: the known kinds of figures and tables; without it they are not checked.
+        where: the line of every value in the file, as `load_config` returns it.
 
     Raises:
         AuditError: one message that lists the problems (the first five), each with its place, what
@@ -105,7 +103,7 @@ def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) 
 
 
 def _check_runs(setting: Setting) -> None:
-    """Check that a setting can have its runs, and has the baselines that they are compared with."""
+    """Check that a setting's runs are possible, and that it has their baselines."""
     _check(bool(setting.runs), "nothing to audit; expected runs, a sweep or a ladder")
     depth, epochs = dict(setting.common["architecture_options"])["depth"], setting.common["epochs"]
     needed: dict[str, str] = {}
@@ -138,7 +136,7 @@ def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
 def _artefact_problems(
     config: Configuration, grid: Grid, kinds: ArtefactKinds | None
 ) -> Iterator[str]:
-    """Yield figures and tables of unknown kinds, settings or runs."""
+    """Yield a problem for every figure or table with an unknown kind, setting or run."""
     for section in ("figures", "tables") if kinds else ():
         for name, artefact in getattr(config, section).items():
             kind, where = artefact.kind or name, f"{section}.{name}"
@@ -163,11 +161,10 @@ def _check_artefact(artefact: Artefact, grid: Grid, of_one: bool) -> None:
 
 
 def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
-    """Check that data sets which need files, and are not in results/ yet, have a folder; the
-    default one is made.
+    """Check that data sets which are not in results/ yet have a folder; create the default one.
 
     Args:
-        where: the file and line of `root`; empty where they are not known.
+        where: the file and line of `root`; empty if unknown.
 
     Raises:
         AuditError: there is no such folder.

@@ -40,13 +40,12 @@ class Run:
     Attributes:
         method: name of the training method.
         penalty: residual penalty ``lambda`` >= 0.
-        lr: its own learning rate; None for the setting's.
-        unnormalised: learn from credits as they are, whatever the setting says.
+        lr: the run's own learning rate; None takes the setting's.
+        unnormalised: learn from credits without normalising them, whatever the setting says.
         frozen: number of leading blocks kept at initialisation; ``-1`` means all of them.
         shallow: drop the blocks altogether.
         random_targets: train on fresh uniform labels.
-        snapshot: stop after this epoch of the schedule, 0 being the untrained network; None: after
-            the last.
+        snapshot: stop after this epoch of the schedule; 0 is the untrained network, None the last.
     """
 
     method: str
@@ -74,8 +73,9 @@ class Run:
         return "+".join(parts)
 
     def spec(self, *, depth: int, **common: Any) -> RunSpec:
-        """Return the full specification of this run in a network of `depth` blocks; `common` are
-        the other fields.
+        """Return the full specification of this run in a network of `depth` blocks.
+
+        `common` has the other fields.
         """
         if self.lr:
             common["lr"] = self.lr
@@ -86,30 +86,26 @@ class Run:
 
     @property
     def whole(self) -> Run:
-        """Return the run after its last epoch."""
+        """Return the run without its snapshot: after the last epoch."""
         return replace(self, snapshot=None)
 
     @property
     def until(self) -> float:
-        """Return the epoch after which it ends: infinity for the last one."""
+        """Return the snapshot's epoch; infinity for a whole run."""
         return math.inf if self.snapshot is None else self.snapshot
 
     @property
     def is_baseline(self) -> bool:
-        """Return whether all blocks are frozen or absent, as in the networks that others are
-        compared with.
-        """
+        """Return whether all blocks are frozen or absent."""
         return self.frozen < 0 or self.shallow
 
     @property
     def baselines(self) -> dict[str, Run]:
-        """Return what this run is compared with after the same epoch, by role, whether or not it is
-        trained.
+        """Return this run's baselines after the same epoch, by role, trained or not.
 
         ``own``: blocks at initialisation, the rest taught by the same method, from true targets and
-            without a penalty,
-        which acts on blocks only. ``bp``: the same, taught by backpropagation. ``shallow``: without
-        blocks. All at the run's learning rate and with credits normalised as there.
+        without a penalty, which acts on blocks only. ``bp``: the same, taught by backpropagation.
+        ``shallow``: without blocks. All share the run's learning rate and normalisation of credits.
         """
         bp = replace(self, method="bp", penalty=0.0, frozen=-1, shallow=False, random_targets=False)
         return {
@@ -255,9 +251,9 @@ class RunSpec:
     line.
 
     Attributes:
-        dataset, architecture, method: their names.
-        architecture_options: as sorted ``(name, value)`` pairs; None leaves one to the
-            architecture.
+        dataset, architecture, method: names.
+        architecture_options: sorted ``(name, value)`` pairs; the value None takes the
+            architecture's default.
         penalty: ``lambda`` of ``lambda * mean_B ||f_l||^2``.
         frozen_blocks: the first ``k`` blocks stay at initialisation.
         shallow: no blocks at all.
@@ -267,9 +263,9 @@ class RunSpec:
         weight_decay: added to the gradient in SGD.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
         clip, clip_groups: the gradients of the method's state are among those that are clipped.
-        validation: the last samples of the training set are held out: never trained on.
-        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None,
-            or a number equal to `epochs`: after the last.
+        validation: share of the training set, its last samples, that is held out of training.
+        snapshot: training ends after this epoch, while the schedule keeps its length `epochs`; None
+            trains all epochs.
         monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first
             epoch at which all of them fire. Empty: it never ends early.
 
@@ -313,15 +309,16 @@ class RunSpec:
             )
         if self.snapshot is not None and self.snapshot > self.epochs:
             raise AuditError(
-                f"run specification: snapshot: found epoch {self.snapshot}; expected one of the schedule,"
+                f"run specification: snapshot: found epoch {self.snapshot}; expected one of the "
+                "schedule,"
                 f" 0..{self.epochs}."
             )
         if self.snapshot == self.epochs:
             object.__setattr__(self, "snapshot", None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types, without departures at their defaults; ``RunSpec.from_dict``
-        inverts it.
+        """Return plain JSON types, leaving out options at their defaults; ``RunSpec.from_dict``
+        reads them.
         """
         values = {name: getattr(self, name) for name in NAMES}
         values = {
@@ -350,8 +347,8 @@ class RunSpec:
         return cls(**{**values, **pairs})
 
     def with_run(self, run: Run) -> RunSpec:
-        """Return the specification of another run with the same network, data, budget and seed, and
-        no monitor.
+        """Return another run's specification: same network, data, budget and seed, without a
+        monitor.
         """
         depth = dict(self.architecture_options).get("depth", 0)
         return run.spec(
@@ -360,8 +357,8 @@ class RunSpec:
 
     @property
     def last_epoch(self) -> int:
-        """Return the epoch after which training ends, unless a monitor ends it before; 0 leaves it
-        untrained.
+        """Return the epoch after which training ends unless a monitor ends it earlier; 0 trains
+        nothing.
         """
         return self.epochs if self.snapshot is None else self.snapshot
 

@@ -1,7 +1,7 @@
 """Registry of architectures: name -> class, and their options.
 
-One new file and two lines here add an architecture; one that is elsewhere is named
-``package.module:Name`` instead. Imports no torch.
+To add an architecture, write one file and two lines here. An architecture outside of this package
+is named ``package.module:Name`` instead. Imports no torch.
 """
 
 from functools import cache
@@ -38,7 +38,7 @@ EXPECTED = (
 
 @cache
 def architecture_options(name: str) -> dict[str, Any]:
-    """Return the options of an architecture with their defaults; `depth` is among them.
+    """Return the options of an architecture, `depth` included, with their defaults.
 
     >>> architecture_options("vit_mini")
     {'width': 128, 'depth': 4}

@@ -1,6 +1,4 @@
-"""Adapt models and batches that are not one tensor in, logits out: wrappers of torch, and mappings
-of tensors.
-"""
+"""Adapt models and batches that are not "one tensor in, logits out"."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ class OneTensor(nn.Module):
 
 
 def layout_of(batch: Mapping[str, Any]) -> Layout:
-    """Return how a mapping of tensors becomes one tensor, without its labels.
+    """Lay out a mapping of tensors, without its labels, as the columns of one tensor.
 
     Raises:
         AuditError: it has no labels, or an entry is not a tensor.
@@ -73,7 +71,7 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
 
 
 def as_pair(batch: Any) -> Any:
-    """Return a mapping as a pair of one tensor and its labels; anything else as it is."""
+    """Turn a mapping into one tensor and its labels; return anything else unchanged."""
     if not isinstance(batch, Mapping):
         return batch
     columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]

@@ -25,9 +25,7 @@ SMALLEST_SIDE = (
 
 
 def halved(sides: tuple[int, int]) -> tuple[int, int]:
-    """Return the sides of a map after a stage: half, unless one of them would become shorter than
-    `SMALLEST_SIDE`.
-    """
+    """Halve the sides of a map, unless one would become shorter than `SMALLEST_SIDE`."""
     return (sides[0] // 2, sides[1] // 2) if min(sides) // 2 >= SMALLEST_SIDE else sides
 
 

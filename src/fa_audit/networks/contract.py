@@ -1,7 +1,7 @@
-"""Describe external models that follow the reference contract.
+"""Wrap external models that follow the paper's contract.
 
-The contract: ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, and ``model.blocks`` between
-these states.
+The contract: ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, with ``model.blocks``
+between these states.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fa_audit.networks.trace import shown, untouched
 
 
 def wrap_model(model: nn.Module, x: Tensor) -> Network:
-    """Return a `Network` that shares the parameters of a model without a description.
+    """Wrap a model without a description as a `Network` that shares its parameters.
 
     Args:
-        model: one of ours (returned as it is), one with `HookPoint` modules, or a network of the
-            reference contract.
+        model: a `Network` (returned unchanged), a model with `HookPoint` modules, or one that
+            follows the contract.
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
@@ -97,7 +97,7 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
 
 
 def _read_alike(network: DescribedNetwork, h: Tensor, other: Tensor) -> bool:
-    """Return whether two states have the same vector; what is not finite is not compared."""
+    """Return whether two states have the same vector, ignoring entries that are not finite."""
     one, other = network.read(h), network.read(other)
     if one.shape != other.shape:
         return False

@@ -1,8 +1,8 @@
-"""Wrap any module as a `Network`, by a description of where its states are; every state is proven.
+"""Wrap any module as a `Network`, by a description of where its states are, and prove every state.
 
 The model's own forward pass runs unchanged. A state is proven by exchange: the states of other
-samples of the batch are written into its place, and the pass runs on. If the outputs are then those
-of the other samples, nothing that the model knows of its inputs goes past the state.
+samples of the batch are written into its place, and the pass runs on. If the outputs then become
+those of the other samples, no information about the inputs bypasses the state.
 
 Shapes: B batch, d features, T tokens, C classes.
 """
@@ -45,7 +45,7 @@ DIFFERENT = 1e-4  # likewise, difference of two passes above which a network is 
 
 
 class NotWhole(AuditError):
-    """A state that a part of the model goes past."""
+    """A state that some information bypasses."""
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
@@ -56,8 +56,8 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
-        AuditError: there are no such places, the head reads another vector, or a state is not
-            whole; the message names the share that goes past it.
+        AuditError: the places do not exist, the head reads another vector, or a state is not whole;
+            the message names the share that goes past it.
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
@@ -178,7 +178,7 @@ class DescribedNetwork(Network):
     def changed(
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return the outputs and the last state of a pass with `change` applied to ``h_layer``."""
+        """Run a pass with `change` applied to ``h_layer``; return the outputs and the last state."""
         # Held during the pass, so that no state gets the memory of one that is cleared.
         kept = owned_by(self.model)
         owned = storages(kept)
@@ -279,9 +279,7 @@ class DescribedNetwork(Network):
 
     @torch.no_grad()
     def _check_same_outputs(self, x: Tensor, logits: Tensor) -> None:
-        """Raise an error if the model's own forward, where it has one for these inputs, has other
-        outputs.
-        """
+        """Check that ``forward=`` has the outputs of the model's own forward, if that runs."""
         try:
             own = logits_of(self.model(x.clone()))
         except Exception:  # external code may raise anything
@@ -296,11 +294,11 @@ class DescribedNetwork(Network):
 
     @torch.no_grad()
     def prove(self, x: Tensor) -> None:
-        """Measure for every state the share of what the outputs know of the inputs that goes past
+        """Measure for every state which share of the outputs' dependence on the inputs goes past
         it.
 
         Raises:
-            AuditError: a state is not whole, and the description is not of partial ones.
+            AuditError: a state is not whole, and the description does not say ``partial=True``.
         """
         few = x[:FEW] if runs_on(self, x[:FEW]) else x
         logits, states = self(few, return_hidden=True)
@@ -377,9 +375,7 @@ Passes = Network | ShiftedPasses  # what runs on from a state
 def passes_from(
     network: Network, x: Tensor, vectors: Sequence[Tensor]
 ) -> tuple[Passes, list[Tensor]]:
-    """Return what runs on from the states of a pass on `x`, whose `vectors` are known, and where
-    every run starts.
-    """
+    """Return a network that runs on from the states of a pass on `x`, and the state of every start."""
     if isinstance(network, DescribedNetwork):
         return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
     return network, [h.detach() for h in trace(network, x, local=True).states]
@@ -387,7 +383,7 @@ def passes_from(
 
 @contextmanager
 def _differentiable(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
-    """Give gradients to inputs and none to parameters, which saves the memory of theirs."""
+    """Enable gradients of the inputs and disable those of parameters, which saves memory."""
     learning = [p for p in model.parameters() if p.requires_grad]
     for parameter in learning:
         parameter.requires_grad_(False)
@@ -399,9 +395,7 @@ def _differentiable(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
 
 
 def _made_leaf(h: Tensor) -> bool:
-    """Let a tensor have a gradient, so that every use of it counts; False where torch does not
-    allow it.
-    """
+    """Make a tensor a leaf with a gradient; return False if torch does not allow it."""
     try:
         h.requires_grad_()
     except RuntimeError:  # made in inference mode
@@ -410,9 +404,9 @@ def _made_leaf(h: Tensor) -> bool:
 
 
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
-    """Return how far `found` is from what is expected, relative to the distance of `own` from that.
+    """Return the distance of `found` from `expected`, relative to that of `own`, and at most 1.
 
-    At most 1; None where these two are alike, or not finite.
+    None if `own` and `expected` are alike or not finite.
     """
     if found.shape != expected.shape:
         return None

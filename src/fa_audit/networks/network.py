@@ -1,5 +1,4 @@
-"""Define what every architecture offers: an embedding, a list of blocks, a head, and how a block's
-output is used.
+"""Define what every architecture offers: an embedding, a list of blocks, a head, and skips.
 
 Shapes: B batch, d width, T tokens, H x W positions, C classes.
 """
@@ -47,8 +46,8 @@ class Conv3x3(nn.Conv2d):
 
 
 class Chain(NamedTuple):
-    """One pass: states ``[h_0..h_L]``, detached, what autograd takes for the gradients there,
-    outputs ``(B, ...)``.
+    """One pass: detached states ``[h_0..h_L]``, the tensors to differentiate by, outputs ``(B,
+    ...)``.
     """
 
     states: list[Tensor]
@@ -64,13 +63,13 @@ class Network(nn.Module):
 
     Attributes:
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
-            ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip
-            at all.
-        width: ``d``, the length of the vector that the protocol sees of a state.
-        widths: of ``h_0..h_L``, where blocks change the width; such a class has ``reshapes =
-            True``.
+            ``"inside"``: the new state, with the block's own skip; ``"none"``: the new state of a
+            network without skips.
+        width: ``d``, the length of a state's vector.
+        widths: lengths of the vectors of ``h_0..h_L``, if blocks change the width; such a class
+            sets ``reshapes = True``.
         classes: ``C``, the number of logits.
-        image_shape: of one input, for methods that send errors there; the engine sets it.
+        image_shape: the shape of one input, for methods that send errors to it; the engine sets it.
     """
 
     embed: nn.Module
@@ -84,10 +83,9 @@ class Network(nn.Module):
     image_shape: tuple[int, ...]
 
     def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Return residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one
-        shape.
+        """Run block `layer`; return its residual ``f_l(h_l)`` and the next state ``h_{l+1}``.
 
-        A block that changes the shape of its state has no residual: both are its output.
+        If a block changes the shape of its state, both are its output.
         """
         out = self.blocks[layer](h)
         if self.skip == "outside":
@@ -113,16 +111,14 @@ class Network(nn.Module):
 
     @staticmethod
     def lift(vector: Tensor, like: Tensor) -> Tensor:
-        """Return a state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or
-        one position.
-        """
+        """Return a state like `like` with the given vector: ``(B, d)``, one token, or one position."""
         if like.dim() == 3:
             return vector[:, None]
         return vector[:, :, None, None] if like.dim() == 4 else vector
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Return the state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every
-        position alike.
+        """Move the vector of state `h` by `delta` ``(B, d)``: its cls token, or every position
+        alike.
         """
         if h.dim() == 3:
             return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
@@ -134,7 +130,7 @@ class Network(nn.Module):
         return len(self.blocks)
 
     def chain(self, x: Tensor) -> Chain:
-        """Run one pass from a leaf ``h_0``, so that nothing before it needs a gradient."""
+        """Run one pass from a leaf ``h_0``, so that the embedding needs no gradient."""
         with torch.enable_grad():
             points, logits = self._run(self.embed(x).detach().requires_grad_())
         return Chain([point.detach() for point in points], points, logits)

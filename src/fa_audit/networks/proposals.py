@@ -1,5 +1,4 @@
-"""Propose descriptions of a model: modules that run one after the other, between which all states
-are proven.
+"""Propose descriptions of a model: modules that run one after another, with proven states between.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -72,9 +71,9 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     """Return descriptions of `model` whose states are proven, the best first; empty where none is
     found.
 
-    Candidates are all modules of one class, and all children of one container, that run one after
-    the other. Best is what has most of the model's layers between its states, then what has most
-    states. The model is left as it was.
+    Candidates are the modules of one class, or the children of one container, that run one after
+    another. The best has most of the model's layers between its states, and then most states. The
+    model is left as it was.
 
     Args:
         model: any module.
@@ -119,7 +118,8 @@ def _check_runs(name: str, model: nn.Module, x: Tensor) -> None:
     except Exception as error:  # external code may raise anything
         raise AuditError(
             f"{name}: its own forward fails on inputs"
-            f" {tuple(x.shape)} of {x.dtype}: {first_line(error)}. Give inputs that the model takes."
+            f" {tuple(x.shape)} of {x.dtype}: {first_line(error)}. Give inputs that the model "
+            "takes."
         ) from error
 
 
@@ -156,11 +156,11 @@ def _outermost(names: Sequence[str]) -> Names:
 def _fitting(
     model: nn.Module, inner: nn.Module, names: Names, x: Tensor
 ) -> DescribedNetwork | None:
-    """Describe the model by some modules whose states are whole: by their outputs, or by their
-    inputs where these have more between them.
+    """Describe the model by modules whose states are whole: by their outputs, or by their inputs if
+    these have more layers between them.
 
-    Modules that read the data or return the outputs are the embedding and the head: without them,
-    states are between the others.
+    A module that reads the data is the embedding, one that returns the outputs is the head; states
+    lie between the others.
     """
     pattern = _pattern(inner, names)
     rest: Names = ()
@@ -224,9 +224,7 @@ def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
 
 
 def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any) -> str:
-    """Return what the head reads of the last state of some blocks; all features where batches have
-    no inputs.
-    """
+    """Return what the head reads of the last state; all features if `batch` has no inputs."""
     pair = isinstance(batch, list | tuple) and len(batch) == 2
     model, x = _of_one_tensor(model, batch[0] if pair else batch)
     if not isinstance(x, Tensor):
@@ -235,8 +233,8 @@ def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any)
 
 
 def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
-    """Return a model that takes one tensor in place of a mapping, and the tensor; anything else as
-    it is.
+    """Adapt a model to one tensor in place of a mapping; return model and tensor, or both
+    unchanged.
     """
     if isinstance(batch, Mapping):
         return OneTensor(model, layout_of(batch)), as_pair(batch)[0]
@@ -247,7 +245,9 @@ def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
 
 
 def _pattern(model: nn.Module, names: Names) -> str | Names:
-    """Return the shortest patterns that mean these modules: one for all, or one for each container."""
+    """Return the shortest patterns that match exactly these modules: one for all, or one a
+    container.
+    """
     whole = _general(model, names)
     if whole:
         return whole
@@ -260,7 +260,7 @@ def _pattern(model: nn.Module, names: Names) -> str | Names:
 
 
 def _general(model: nn.Module, names: Names) -> str:
-    """Return a pattern that means exactly these modules, in this order; empty where there is none."""
+    """Return a pattern that matches exactly these modules in this order; empty if there is none."""
     parts = [name.split(".") for name in names]
     if len(names) == 1 or len(set(map(len, parts))) > 1:
         return ""
@@ -274,5 +274,5 @@ def _general(model: nn.Module, names: Names) -> str:
 
 
 def _shared(column: tuple[str, ...]) -> str:
-    """Return the pattern for all the parts of names in one place: ``layer*`` for layer1 and layer2."""
+    """Return the pattern for one part of all names: ``layer*`` for layer1 and layer2."""
     return column[0] if len(set(column)) == 1 else commonprefix(column) + "*"  # noqa: RUF071 - parts, not paths

@@ -1,5 +1,4 @@
-"""Which vector of a state the head reads: the whole state, one token or a mean, as the outputs
-show.
+"""Find out which vector of a state the head reads: the whole state, one token or a mean.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -38,8 +37,7 @@ def averaged(reads: str, dims: int) -> tuple[int, ...]:
 
 
 def check_reading(network: Any, x: Tensor) -> None:
-    """Check that the head reads of the last state what the description says: those tokens, or a
-    mean over those dimensions.
+    """Check that the head reads the vector that the description names: a token, or a mean.
 
     Raises:
         AuditError: it reads something else.
@@ -73,9 +71,7 @@ def check_reading(network: Any, x: Tensor) -> None:
 
 
 def reading_of(network: Any, x: Tensor) -> str:
-    """Return what the head reads of the last state: one token or a mean, as the outputs show; else
-    all features.
-    """
+    """Find out from the outputs what the head reads: one token, a mean, or else all features."""
     with untouched(network), torch.no_grad():
         _, states = network(x, return_hidden=True)
         top = states[-1]
@@ -93,8 +89,8 @@ def reading_of(network: Any, x: Tensor) -> str:
 
 
 def _depends_on_others(network: Any, x: Tensor, token: str) -> bool:
-    """Return whether NaN in all other tokens of the last state reach the outputs, as they do even
-    through weights of zero.
+    """Return whether NaN in all other tokens reach the outputs; they do so even through zero
+    weights.
     """
 
     def spoilt(h: Tensor) -> Tensor:
@@ -106,8 +102,8 @@ def _depends_on_others(network: Any, x: Tensor, token: str) -> bool:
 
 
 def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
-    """Return whether the outputs stay the same when noise in place of the last state is turned
-    round.
+    """Return whether the outputs ignore the order of positions, with noise in place of the last
+    state.
     """
 
     def noise(h: Tensor) -> Tensor:

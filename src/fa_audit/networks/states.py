@@ -1,8 +1,7 @@
-"""Where the states of a model are: places in its own forward pass.
+"""Find the states of a model, which are tensors at places of its own forward pass.
 
-A state is a tensor at a place. Places are named by `HookPoint` modules in the model's code, by a
-function that runs the model, or by the outputs and inputs of modules. A block is what lies between
-two states.
+A place is a `HookPoint` in the model's code, a call of ``mark`` in a function that runs the model,
+or the input or output of a module. A block is the computation between two states.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ NEAR = 4  # names in an error
 
 
 class HookPoint(nn.Identity):
-    """A place in a model's own forward pass at which a hidden state is: ``h = self.hook(h)``.
+    """Mark a hidden state in a model's own forward pass: ``h = self.hook(h)``.
 
-    It returns its input, so that a training has the same bits with and without it. Every call is a
-    state, in the order in which they occur; one instance may be called many times.
+    It returns its input, so that a training has the same bits with and without it. Every call marks
+    a state, in the order of the calls; one instance may be called many times.
     """
 
 
@@ -112,9 +111,7 @@ def hook_points(model: nn.Module) -> list[Place]:
 def visited(
     places: Sequence[Place], visit: Callable[[Place, Tensor], Tensor | None]
 ) -> Iterator[None]:
-    """Call ``visit(place, h)`` whenever a forward pass reaches a place; what it returns takes the
-    place of `h`.
-    """
+    """Call ``visit(place, h)`` whenever a forward pass reaches a place; its result replaces `h`."""
     with ExitStack() as hooks:
         for place in places:
             if place.is_input:
@@ -146,7 +143,7 @@ def _leave(place: Place, visit: Any, module: nn.Module, given: Any, returned: An
 
 @contextmanager
 def _called_through_hooks(module: nn.Module) -> Iterator[None]:
-    """Run the hooks of a module also where a model calls ``module.forward(h)``."""
+    """Run a module's hooks even if the model calls ``module.forward(h)``."""
     # An instance may have a forward of its own, which is put back.
     forward, own, inside = module.forward, vars(module).get("forward"), []
 
@@ -172,7 +169,7 @@ def first_of(returned: Any) -> Any:
 
 
 def with_first(returned: Any, h: Tensor) -> Any:
-    """Return what a module returns, with another state in it."""
+    """Replace the state in what a module returned."""
     if not isinstance(returned, tuple | list):
         return h
     if hasattr(returned, "_fields"):
@@ -185,8 +182,7 @@ def overwritten(h: Tensor, value: Tensor, owned: frozenset[int] = frozenset()) -
     """Write `value` into a tensor that a model is about to use, so that every use of it sees the
     value.
 
-    Return False where that is impossible: for tensors that the model owns, by their addresses, and
-    some views.
+    Return False if that is impossible: for tensors that the model owns, and for some views.
     """
     if storages([h]) & owned:
         return False
@@ -199,7 +195,7 @@ def overwritten(h: Tensor, value: Tensor, owned: frozenset[int] = frozenset()) -
 
 
 def storages(values: Any) -> frozenset[int]:
-    """Return the addresses in memory of the dense tensors among some values."""
+    """Return the memory addresses of the dense tensors in `values`."""
     return frozenset(value.untyped_storage().data_ptr() for value in values if is_dense(value))
 
 
@@ -207,7 +203,7 @@ def storages(values: Any) -> frozenset[int]:
 
 
 def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> list[Place]:
-    """Return the places of states that blocks are between.
+    """Return the places of the states before, between and after blocks.
 
     Args:
         run: runs a forward pass.
@@ -238,13 +234,12 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
 
 
 class _Order:
-    """What a forward pass runs: blocks, and other modules between them and after the last one.
+    """Record the order in which a forward pass runs blocks, and the modules between and after them.
 
     Attributes:
-        places: to be visited.
+        places: places to visit.
         ran: the blocks, in the order of their calls.
-        handed_on: for every block but the first, whether its input is what the block before
-            returned.
+        handed_on: for every block but the first, whether its input is the previous block's output.
     """
 
     def __init__(self, model: nn.Module, blocks: Mapping[nn.Module, str]) -> None:
@@ -285,8 +280,7 @@ class _Order:
     def reader(self) -> tuple[Place | None, bool]:
         """Return the input of the head's first module, and whether it is the last block's output.
 
-        The head runs once; norms and activations that a model has in a list of their own, one for
-        every block, are not the head.
+        The head runs once. Norms and activations in a list with one entry a block are not the head.
         """
         for place, unchanged in self._after:
             container = _container(place.name)

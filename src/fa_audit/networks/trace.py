@@ -1,4 +1,4 @@
-"""Run a network and return its states, residuals and reference gradients: the only code that does.
+"""Run a network and return its states, residuals and reference gradients; no other code does.
 
 Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H,
 W)``.
@@ -31,12 +31,11 @@ class Trace:
     """One forward pass.
 
     Attributes:
-        states: ``h_0..h_L``, as the network makes them.
-        residuals: ``f_0..f_{L-1}``; ``f_l`` reaches only block l's parameters if the trace is
-            local.
-        head_input: what the head read: ``h_L`` itself, or a leaf equal to it if the trace is local.
+        states: ``h_0..h_L``.
+        residuals: ``f_0..f_{L-1}``; in a local trace the graph of ``f_l`` reaches only block l.
+        head_input: the head's input: ``h_L``, or in a local trace a leaf equal to it.
         logits: ``(B, C)``.
-        x: what the embedding read.
+        x: the embedding's input.
     """
 
     states: tuple[Tensor, ...]
@@ -70,17 +69,17 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
 
 @dataclass(frozen=True)
 class Reference:
-    """Backpropagation's view of a batch: what credits are compared with.
+    """States and true gradients of a batch, with which credits are compared.
 
     Attributes:
         states: vectors of ``h_0..h_L``, each ``(B, d)``.
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
         finite: whether every entry of every whole state and gradient and every logit is finite.
-        positions: the number of positions that the vector of each state averages; 1 for a plain
-            vector. Divided by it, the gradient is the mean over positions instead of the sum.
-        loss: of the batch.
-        at_logits: its gradient at the logits, ``(B, C)``.
+        positions: the number of positions that each state's vector averages; 1 for a plain vector.
+            The gradient divided by it is the mean over positions instead of the sum.
+        loss: loss of the batch.
+        at_logits: gradient of the loss at the logits, ``(B, C)``.
     """
 
     states: tuple[Tensor, ...]
@@ -95,11 +94,10 @@ class Reference:
 def reference(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy
 ) -> Reference:
-    """Return states and true gradients at every state boundary, from the network's own forward
-    pass.
+    """Run a batch, and return its states and the true gradient at every state.
 
-    Touches no ``.grad``; works with frozen parameters and inside ``torch.no_grad()``. The whole
-    batch runs at once, whatever memory that takes: a loss need not be a mean.
+    Leaves ``.grad`` alone; works with frozen parameters and inside ``torch.no_grad()``. The whole
+    batch runs at once, whatever memory that takes, because a loss need not be a mean over samples.
 
     Raises:
         AuditError: the loss fails or is not a scalar.
@@ -124,13 +122,15 @@ def reference(
 
 
 def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
-    """Return the gradients of the loss at the points of a pass; where one has none, raise an error."""
+    """Return the gradients of the loss at `points`; raise an error if one has none."""
     try:
         return torch.autograd.grad(loss, points)
     except Exception as error:  # external code may raise anything
         raise AuditError(
-            f"the loss has no gradient at every state: {first_line(error)}. Expected a forward pass without"
-            " torch.no_grad, detach, activation checkpointing or changes in place between the states, and a loss that"
+            f"the loss has no gradient at every state: {first_line(error)}. Expected a forward "
+            "pass without"
+            " torch.no_grad, detach, activation checkpointing or changes in place between the "
+            "states, and a loss that"
             " depends on the logits."
         ) from error
 
@@ -169,8 +169,8 @@ def outputs_of(network: Network, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 @dataclass(frozen=True)
 class Forward:
-    """A pass forward, with the labels ``(B,)`` of its batch: logits ``(B, C)`` and ``h_0`` ``(B,
-    d)`` in float64.
+    """One batch after a forward pass: logits ``(B, C)``, ``h_0`` ``(B, d)`` in float64, labels
+    ``(B,)``.
     """
 
     labels: Tensor
@@ -190,7 +190,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 
 @torch.no_grad()
 def runs_on(network: Network, x: Tensor) -> bool:
-    """Return whether a network takes these inputs: it may be made for batches of one size."""
+    """Return whether a network runs on these inputs; some networks need batches of one size."""
     try:
         return len(network(x.clone())) == len(x)
     except Exception:  # external code may raise anything
@@ -203,7 +203,9 @@ def reads_data(h: Tensor, x: Tensor) -> bool:
 
 
 def logits_of(answer: Any) -> Any:
-    """Return what a model returns, or its attribute or entry ``logits``."""
+    """Return the logits in a model's output: its attribute or entry ``logits``, or the output
+    itself.
+    """
     return (
         answer.get("logits", answer)
         if isinstance(answer, Mapping)
@@ -221,13 +223,13 @@ def shown(value: object) -> str:
 
 
 def is_dense(value: Any) -> bool:
-    """Return whether a value is a tensor that holds its entries one after the other."""
+    """Return whether a value is a dense tensor."""
     strided = isinstance(value, Tensor) and value.layout == torch.strided
     return strided and not (value.is_nested or value.is_meta)
 
 
 def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
-    """Return a model's parameters, its buffers and the other tensors that it keeps."""
+    """Return all tensors of a model: parameters, buffers, and those in plain attributes."""
     return (*model.parameters(), *model.buffers(), *_kept(model))
 
 
@@ -251,9 +253,9 @@ def _kept(model: nn.Module) -> list[Tensor]:
 def in_double(
     network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
 ) -> Iterator[tuple[Network, Tensor, Tensor, LossFunction]]:
-    """Give float64 copies of a network, its inputs, its targets and its loss.
+    """Yield float64 copies of a network, its inputs, targets and loss.
 
-    A module that cannot be copied is itself in float64 inside this context.
+    A module that cannot be copied is converted itself, and converted back at the end.
     """
     x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
     with ExitStack() as afterwards:
@@ -264,9 +266,7 @@ def in_double(
 
 @contextmanager
 def _doubled(module: nn.Module) -> Iterator[Any]:
-    """Give a float64 copy of a module, with the tensors that it keeps as plain attributes, but
-    without their graphs.
-    """
+    """Yield a float64 copy of a module, with tensors in plain attributes, but without their graphs."""
     kept = {
         id(t): t.detach().double() if t.is_floating_point() else t.detach().clone()
         for t in _kept(module)
@@ -290,9 +290,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
 
 
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the fraction of samples that `model`, in eval mode and left as it was, classifies
-    correctly.
-    """
+    """Return the fraction of samples that `model` classifies correctly in evaluation mode."""
     right = samples = 0
     with untouched(model), torch.no_grad():
         for x, labels in batches:
@@ -304,8 +302,7 @@ def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> f
 
 @contextmanager
 def keeping_statistics(model: nn.Module) -> Iterator[None]:
-    """Leave the running statistics of BatchNorm layers alone in forward passes of `model` inside
-    this context.
+    """Protect the running statistics of BatchNorm layers from forward passes inside this context.
 
     Layers in training mode go on normalising by the statistics of the batch.
     """
@@ -322,9 +319,7 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
 
 
 def equal(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have one shape, one type and the same values, NaN in the same
-    places.
-    """
+    """Return whether two tensors have the same shape, type and values; NaN equals NaN."""
     if torch.equal(one, other):
         return True
     alike = (one.shape, one.dtype) == (other.shape, other.dtype) and one.is_floating_point()
@@ -333,11 +328,10 @@ def equal(one: Tensor, other: Tensor) -> bool:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Evaluate `model` (eval mode) and leave it exactly as it was found.
+    """Put `model` in evaluation mode, and restore it exactly at the end.
 
-    Restores every module's attributes (its mode, hooks, parts, parameters, buffers, counters), the
-    contents of its buffers and small tensors, whether a forward pass changed, replaced or created
-    them, and the random streams: the global ones and its own.
+    Restores every module's attributes (mode, hooks, children, parameters, buffers, counters), the
+    contents of buffers and small tensors, and the random streams, both global and the model's own.
     """
     modules = list(model.modules())
     # Contents are put back in place: optimisers and users hold these very objects.
@@ -378,7 +372,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _evaluate(model: nn.Module) -> None:
-    """Switch to evaluation mode, also where a module has a ``train`` of another kind."""
+    """Switch to evaluation mode, even if a module overrides ``train``."""
     try:
         model.eval()
     except Exception:  # external code may raise anything
