@@ -18,10 +18,10 @@ method and not its quality: a method that conforms has credits of the right shap
 depend on their arguments alone, survives checkpoints and interruptions bit by bit, and works with
 every option and architecture. The audit measures the rest.
 
-Two conventions matter. Everything that a credit depends on lives in the parameters and buffers of
-the state. Feedback that leads directly from the output error to a state has shape ``(d, C)`` or
-``(C, d)``, or is a stack of those, so that the checks of sign can replace it by the head's own
-weight; one that leads to the input, added there, ``(inputs, C)``.
+Two conventions matter. A credit depends only on parameters and buffers of the state. Direct
+feedback from the output error to a state has shape ``(d, C)`` or ``(C, d)``, or is a stack of
+those, so that the checks of the sign can replace it by the head's own weight; feedback that is
+added to the input has shape ``(inputs, C)``.
 
 Shapes: B batch, d width, L blocks, C classes.
 """
@@ -60,9 +60,9 @@ class Conformance:
     """Result of the conformance suite for a method.
 
     Attributes:
-        name: the method's.
-        findings: what failed checks found, by check, in their order: the first one may explain
-            those after it.
+        name: the method's name.
+        findings: what every failed check found, in the order of the checks; the first finding may
+            explain the others.
     """
 
     name: str
@@ -75,10 +75,11 @@ class Conformance:
 
 
 def check_method(method: str | type[Method] | Method) -> None:
-    """Run the conformance suite on a method; errors as for `conformance`.
+    """Run the conformance suite on a method, and raise an error if it fails.
 
     Raises:
-        ConformanceError: a check fails, or the method raises an exception in it.
+        ConformanceError: a check fails, or the method raises an exception in one.
+        AuditError: as `conformance`.
     """
     found = conformance(method)
     if found.findings:
@@ -111,7 +112,9 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
 
 
 def promise_of(check: Callable[[Subject], None]) -> str:
-    """Return what a check expects, and what to do where it fails: its docstring's first paragraph."""
+    """Return the first paragraph of a check's docstring: what it expects, and what to do if it
+    fails.
+    """
     paragraph = inspect.cleandoc(check.__doc__ or "").partition("\n\n")[0]
     return " ".join(paragraph.split())
 
@@ -134,7 +137,7 @@ def _subject(method: str | type[Method] | Method) -> Subject:
 
 
 def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseException | None:
-    """Return what a check raises: whatever a method does wrong is a finding of this check."""
+    """Run a check and return what it raises, if anything: every exception is a finding."""
     try:
         # A seed that no method sets; tensors this small are slower on several threads.
         with kept_settings(), seeded(stream_seed(subject.seed, "checks")):

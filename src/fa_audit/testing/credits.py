@@ -50,9 +50,9 @@ _SMALL_STEP = 1e-2
 
 
 def shapes(subject: Subject) -> None:
-    """Expect one float32 credit ``(B, d)`` per block and for the embedding, at any depth, skip and
-    batch size, and an objective with the trait `own_objective`. Return Credits(blocks, embedding),
-    from network.read and read_gradient.
+    """Expect one float32 credit ``(B, d)`` per block and one for the embedding, at any depth, skip
+    and batch size; with the trait `own_objective` also an objective. Return Credits(blocks,
+    embedding), made with network.read and read_gradient.
     """
     own = credits_of(subject.build(), *subject.batch(5))
     lost = subject.method.own_objective and getattr(own, "objective", None) is None
@@ -78,8 +78,8 @@ def detached(subject: Subject) -> None:
 
 
 def finite(subject: Subject) -> None:
-    """Expect finite numbers, untrained and trained, where errors are exactly 0 or 1, and where
-    states are zero. Guard divisions and logs.
+    """Expect finite credits before and after training, for errors of exactly 0 or 1, and for states
+    of zeros. Guard divisions and logs.
     """
     batch = subject.batch(20)
     for make in (subject.build, subject.copy):
@@ -97,16 +97,16 @@ def finite(subject: Subject) -> None:
 
 @torch.no_grad()
 def saturate(learner: Learner, label: int = 0) -> Learner:
-    """Make the network certain of one class: the error of a sample is exactly 0, or 1 and -1."""
+    """Make the network certain of one class, so that errors are exactly 0, 1 and -1."""
     bias = next(p for p in learner.network.head.parameters() if p.shape == (CLASSES,))
     bias.copy_(1000.0 * (torch.arange(CLASSES) == label))
     return learner
 
 
 def determinism(subject: Subject) -> None:
-    """Expect the same bits of credits and trainings with other global streams, and with another
-    test set. Draw in init_state from its generator, in auxiliary_loss and update_state from
-    `randomness`, nowhere else; learn from the training's minibatches alone.
+    """Expect credits and trainings with the same bits under other global random streams and another
+    test set. Draw only in init_state, from its generator, and in auxiliary_loss and update_state,
+    from `randomness`; learn from the training's minibatches alone.
     """
     learner, batch = subject.copy(), subject.batch(8)
     with seeded(1):
@@ -187,9 +187,8 @@ def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[st
 
 
 def rows(subject: Subject) -> None:
-    """Expect that another image and label in row i change row i of every credit, and no other,
-    wherever it is. Take credits from their own rows, by one rule, or declare across_samples, which
-    forbids nothing.
+    """Expect that another image and label in row i change row i of every credit, and no other row.
+    Compute every sample's credit from its own row, or declare across_samples.
     """
     learner, (x, labels) = subject.copy(), subject.batch(12)
     # Wrong labels give errors of order one.
@@ -219,16 +218,17 @@ def rows(subject: Subject) -> None:
 
 
 def direction(subject: Subject) -> None:
-    """Expect that with true feedback the topmost credit points along ``g_L``, and none against its
-    gradient. Credits are gradients of the loss, which training descends: check the sign; without
-    either sign look for a transposed weight, or a credit of another layer or sample.
+    """Expect that with true feedback the topmost credit points along ``g_L``, and no credit points
+    against its gradient. Credits are gradients of the loss, which training descends: check the
+    sign. If the sign is random, look for a transposed weight, or a credit of another layer or
+    sample.
 
-    Random feedback cannot have a wrong sign, since -B is as good a draw as B; the head's own weight
-    can. So after a short training it replaces every direct feedback matrix in the state. The
-    topmost credit is the last block's, or the embedding's in a network without blocks. One that is
-    zero, or the same direction for all samples (a global scalar error), has no sign. In other
-    networks, untrained, it must only not point against ``g_L``, and in none the credit of an
-    `own_objective`, which is for another loss: `downhill` checks what it lowers.
+    Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
+    own weight therefore replaces every direct feedback matrix in the state. The topmost credit is
+    the last block's, or the embedding's in a network without blocks. A credit of zero, or of one
+    direction for all samples (a global scalar error), has no sign. In other, untrained networks the
+    credit must only not point against ``g_L``. Credits of an `own_objective` belong to another loss
+    and are left to `downhill`.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least = AGAINST
@@ -260,16 +260,16 @@ def cosines(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def topmost_cosine(learner: Learner, x: Tensor, labels: Tensor) -> float:
-    """Return the topmost credit's value in `cosines`."""
+    """Return the topmost credit's mean cosine with the gradient, as in `cosines`."""
     return [*cosines(learner, x, labels).values()][-1]
 
 
 def downhill(subject: Subject) -> None:
-    """Expect that a small step of the topmost part against its gradient lowers the batch's loss, or
-    that an objective of one's own is lower for right labels than for wrong ones. Credits and
-    objectives are descended: check the sign; contrast right labels with wrong ones.
+    """Expect that a small step of the topmost part against its gradient lowers the batch's loss; an
+    own objective must be lower for right labels than for wrong ones. Training descends credits and
+    objectives: check the sign, and contrast right labels with wrong ones.
 
-    The state is prepared as for `direction`. Unlike that check it sees the sign of an objective.
+    The state is prepared as for `direction`, which does not see the sign of an objective.
     """
     if subject.method.own_objective:
         return _tells_labels(subject)
@@ -291,7 +291,7 @@ def downhill(subject: Subject) -> None:
 
 
 def _tells_labels(subject: Subject) -> None:
-    """Compare an own objective of held-out samples between their labels and any other ones."""
+    """Compare an own objective on held-out samples for their labels and for other labels."""
     learner, (x, labels) = subject.copy(**GENTLE), subject.batch(HELD_OUT)
     right = credits_of(learner, x, labels).objective
     wrong = []
@@ -306,10 +306,10 @@ def _tells_labels(subject: Subject) -> None:
 
 @torch.no_grad()
 def aligned(learner: Learner, x: Tensor) -> Learner:
-    """Replace every feedback matrix ``(d, C)`` or ``(C, d)`` by the head's weight; returns the
+    """Replace every feedback matrix ``(d, C)`` or ``(C, d)`` by the head's weight; return the
     learner.
 
-    One ``(inputs, C)``, added to the input, becomes minus the logits' mean gradients there, and
+    Feedback to the input, ``(inputs, C)``, becomes minus the mean gradient of the logits there, and
     keeps its norm.
     """
     with torch.enable_grad():

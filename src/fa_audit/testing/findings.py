@@ -17,27 +17,27 @@ T = TypeVar("T")
 
 
 class ConformanceError(AssertionError):
-    """A method breaks a promise. The message has one line for each check that fails."""
+    """A method fails the suite. The message has one line for each failed check."""
 
 
 class Finding(Exception):
-    """What a check found; the check's docstring says what it expects."""
+    """The failure of a check, in words; the check's docstring says what it expects."""
 
 
 def expect(holds: object, found: str) -> None:
-    """Raise a `Finding` unless `holds` is true."""
+    """Raise a `Finding` with the text `found` unless `holds` is true."""
     if not holds:
         raise Finding(f"found {found}")
 
 
 def expect_none(names: Iterable[str], found: str) -> None:
-    """Raise a `Finding` if there are any names; they replace ``{}`` in `found`."""
+    """Raise a `Finding` if `names` is not empty; they replace ``{}`` in `found`."""
     names = list(names)
     expect(not names, found.format(listed(names, most=3)))
 
 
 def expect_each(things: Mapping[str, T], holds: Callable[[str, T], object], found: str) -> None:
-    """Raise a `Finding` that names the things for which `holds`, of name and thing, is false."""
+    """Raise a `Finding` that names the things for which ``holds(name, thing)`` is false."""
     expect_none([name for name, thing in things.items() if not holds(name, thing)], found)
 
 
@@ -52,7 +52,7 @@ def expect_finite(tensors: Tensors, where: str = "") -> None:
 
 
 def differing(one: Tensors, other: Tensors) -> list[str]:
-    """List the names under which the bits differ, or which only one side has."""
+    """List the names whose tensors differ in a bit, or that only one side has."""
     return [name for name in one | other if not _same(one.get(name), other.get(name))]
 
 

@@ -1,6 +1,4 @@
-"""Checks of steps of learning: the reported credits are those that train, and the engine's work is
-left to it.
-"""
+"""Checks of single steps: the reported credits train the network, and the engine does its own work."""
 
 from __future__ import annotations
 
@@ -61,9 +59,9 @@ MANY = 100
 
 
 def apart(subject: Subject) -> None:
-    """Expect that `init_state` leaves the network as it was built, and shares no tensor with it.
-    Let it only read the network, keep what it needs in a state of its own, and give credits of
-    zeros to what shall not learn.
+    """Expect that `init_state` leaves the network unchanged and shares no tensor with it. Only read
+    the network there, keep copies in the state, and give credits of zeros to parts that must not
+    learn.
     """
     learner = subject.build()
     network, plain, own = learner.network, _plain(learner), learner.network.state_dict()
@@ -94,8 +92,8 @@ def _marks(module: nn.Module) -> tuple[Any, ...]:
 
 
 def fresh(subject: Subject) -> None:
-    """Expect that every credit follows `init_state`'s generator, if one does or should. Draw from
-    it for every layer, or drop random_feedback; only at the top can the true gradient be known.
+    """Expect that with random_feedback every credit depends on `init_state`'s generator. Draw from
+    it for every layer, or drop random_feedback; only the topmost credit may be the true gradient.
     """
     credits, states, declared = [], [], subject.method.random_feedback
     for seed in (1, 2):
@@ -116,13 +114,13 @@ def fresh(subject: Subject) -> None:
 
 
 def trains(subject: Subject) -> None:
-    """Expect in every step of a short training that credits in evaluation mode imply the gradients
-    that are learned. Report the credits that train, or that belong to the objective, or declare
+    """Expect in every step of a short training that the gradients learned are those that the
+    credits imply. Report the credits that train or that belong to the objective, or declare
     own_objective; leave the network's parameters and their gradients to the engine.
 
-    The gradients that they imply are computed on a network of its own that no method has touched:
-    the head's from the cross-entropy, a block's from ``mean_B <f_l, r(a_l)>``. Where an objective
-    is learned instead, they need to point the same way only, in the parts that it reaches.
+    The implied gradients are computed on another network, which no method has touched: the head's
+    from the cross-entropy, a block's from ``mean_B <f_l, r(a_l)>``. If an objective is learned
+    instead, they need only point the same way, in the parts that it reaches.
     """
     learner, randomness = subject.build(lr=2e-3), subject.generator()
     optimiser = learner.optimiser()
@@ -142,9 +140,7 @@ def _minibatches(subject: Subject, count: int) -> Iterator[Batch]:
 
 
 def _check_step(learner: Learner, batch: Batch, randomness: torch.Generator) -> None:
-    """Take the gradients of one minibatch and compare them, part by part, with those that its
-    credits imply.
-    """
+    """Compare the gradients of one minibatch, part by part, with those that its credits imply."""
     network, own = learner.network, learner.method.own_objective
     plain = _plain(learner)
     plain.load_state_dict(network.state_dict())
@@ -185,8 +181,8 @@ def _implied(plain: Network, credits: Credits, x: Tensor, labels: Tensor) -> dic
 
 
 def _by_part(gradients: Tensors, like: Tensors) -> dict[str, Tensor]:
-    """Join gradients to one vector for ``embed``, ``blocks.0``, ... and ``head`` each; what got
-    none counts as zero.
+    """Join gradients to one vector for each of ``embed``, ``blocks.0``, ... and ``head``; a missing
+    gradient is zero.
     """
     parts: dict[str, list[Tensor]] = {}
     for name, other in like.items():
@@ -196,26 +192,23 @@ def _by_part(gradients: Tensors, like: Tensors) -> dict[str, Tensor]:
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
-    """Return the mean cosine of vectors, or of rows; without any direction 1 if they are equal,
-    else 0.
-    """
+    """Return the mean cosine of vectors or rows; if one is zero, 1 for equal ones and 0 for others."""
     value = cosine(one.reshape(-1, one.shape[-1]), other.reshape(-1, other.shape[-1])).value
     return float(torch.equal(one, other)) if value is None else value
 
 
 def _distance(real: Tensor, implied: Tensor) -> float:
-    """Return the distance relative to the longer one."""
+    """Return the distance of two vectors, relative to the longer one."""
     size = max(real.norm(), implied.norm())
     return ((real - implied).norm() / size).item() if size else 0.0
 
 
 def sizes(subject: Subject) -> None:
-    """Expect of a wide and deep network with many classes on a large batch: finite numbers, what
-    trains, row by row, and the sign. Fill rows of any width, and compute every sample's credit from
-    its own row, by one rule for every size, or declare across_samples.
+    """Expect that `finite`, `trains`, `rows` and `direction` hold for a wide and deep network with
+    many classes on a large batch. Use one rule for every size, and compute every sample's credit
+    from its own row, or declare across_samples.
 
-    A sample's credits may be of another length in a batch of another size, but not of another
-    direction.
+    In a larger batch a sample's credits may have another length, but no other direction.
     """
     learner, randomness = subject.build(_MANY_CLASSES, **LARGE), generator(subject.seed, "sizes")
     x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
@@ -243,9 +236,9 @@ def sizes(subject: Subject) -> None:
 
 
 def means(subject: Subject) -> None:
-    """Expect that a batch given twice has the gradients of the batch. Make objectives and auxiliary
-    losses means over the batch, and credits that are not normalised gradients of single losses;
-    declare batch_mean where credits are gradients of the batch-mean loss.
+    """Expect that doubling a batch leaves its gradients unchanged. Average objectives and auxiliary
+    losses over the batch. Return gradients of single samples' losses as credits, or normalise them;
+    declare batch_mean if they are gradients of the batch-mean loss.
     """
     x, labels = subject.batch(8)
     gradients, of_state, credits = [], [], []
@@ -278,8 +271,8 @@ def means(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Expect that every credit of a sample depends on its label or is zero, also where no error is
-    left at the top. Use `labels`, and subtract what a target or prediction is without an error.
+    """Expect that every credit depends on the sample's label or is zero, even if no error is left
+    at the top. Use `labels`, and subtract the target or prediction that has no error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
     others = [(own + step) % subject.data.classes for step in (1, 2)]
@@ -297,7 +290,7 @@ def labels(subject: Subject) -> None:
 
 
 def _deaf(versions: list[dict[str, Tensor]]) -> list[str]:
-    """List the credits that have a sample, other than zero, that is the same in all versions."""
+    """List the credits in which a non-zero sample is the same in all versions."""
     first, *rest = versions
     names = []
     for name, a in first.items():
@@ -308,8 +301,8 @@ def _deaf(versions: list[dict[str, Tensor]]) -> list[str]:
 
 
 def stages(subject: Subject) -> None:
-    """Expect that blocks of a `greedy` method learn one after the other, and that a penalty moves
-    no others. Leave gradients to the stage's block, or drop greedy.
+    """Expect that blocks of a `greedy` method learn one after another, even under a penalty. Give
+    gradients to the stage's block only, or drop greedy.
     """
     learner, randomness, moved = subject.build(penalty=0.01, lr=2e-3), subject.generator(), []
     optimiser = learner.optimiser()
@@ -326,8 +319,8 @@ def stages(subject: Subject) -> None:
 
 
 def precision(subject: Subject) -> None:
-    """Expect that nothing is computed below float32, and that credits on a float64 copy are float64
-    and agree. Compute in the type of the states, without half precision nor autocast.
+    """Expect no computation below float32, and credits of a float64 copy in float64 that agree.
+    Compute in the type of the states, without half precision or autocast.
     """
     learner, (x, labels) = subject.build(), subject.batch(16)
     twin = copy.deepcopy(learner)
@@ -357,7 +350,7 @@ def precision(subject: Subject) -> None:
 
 
 class _Types(TorchFunctionMode):
-    """Collect the types of everything that torch returns."""
+    """Record the types of all tensors that torch returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -373,8 +366,8 @@ class _Types(TorchFunctionMode):
 
 
 def memory(subject: Subject) -> None:
-    """Expect that steps of learning leave no graphs and no more and more tensors behind. Keep
-    nothing of a step but detached numbers in buffers of fixed size.
+    """Expect that steps leave no graphs and no growing number of tensors behind. Keep only detached
+    numbers of a step, in buffers of fixed size.
     """
     learner, randomness, counts = subject.build(lr=2e-3), subject.generator(), []
     optimiser = learner.optimiser()
@@ -397,9 +390,7 @@ def memory(subject: Subject) -> None:
 
 
 def _new_values() -> tuple[int, int]:
-    """Count the values, and the graphs, of all tensors made since ``gc.freeze`` that Python can
-    reach.
-    """
+    """Count the values and graphs of all reachable tensors made since ``gc.freeze``."""
     gc.collect()
     tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
     graphs = sum(tensor.grad_fn is not None for tensor in tensors)

@@ -1,4 +1,4 @@
-"""The method under test, and the small networks, data and trainings that several checks look at."""
+"""The method under test, with small networks, data and trainings that several checks share."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A method under test and the trainings of it that several checks look at.
+    """A method under test, and its trainings, which several checks share.
 
     Attributes:
-        method: its constants; every learner gets an instance of its own.
-        name: its registered name, or ``package.module:ClassName``.
-        seed: of data, networks and trainings.
-        architecture: the network's.
-        runs: the trainings so far.
+        method: an instance with the constants; every learner gets a copy.
+        name: the registered name, or ``package.module:ClassName``.
+        seed: seed of data, networks and trainings.
+        architecture: name of the network.
+        runs: trainings so far.
     """
 
     method: Method
@@ -135,7 +135,7 @@ def clouds(seed: int, shape: tuple[int, int, int], train_count: int, test_count:
 
 
 def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
-    """Return the credits of a batch; the process's settings stay as they are."""
+    """Return the credits of a batch, without changing the process's settings."""
     run = learner.trace(x)
     with kept_settings():
         return learner.method.credits(learner.network, run, labels, learner.state)

@@ -1,5 +1,5 @@
-"""Checks of trainings: what learns, what stays frozen, what survives a file or an interruption, and
-where it fits.
+"""Checks of whole trainings: learning, frozen parts, files, interruptions, options and
+architectures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ AGAINST = -0.25
 def process(subject: Subject) -> None:
     """Expect that a training in another process, with other hashes, ends with the same bits. Derive
     nothing from hash(), id(), the process, the clock, or Python's or numpy's random numbers, and
-    leave no process, as sys.exit and os._exit do.
+    never call sys.exit or os._exit.
     """
     try:
         given = pickle.dumps(replace(subject, runs={}))
@@ -94,9 +94,7 @@ def process(subject: Subject) -> None:
 
 
 def train_here(path: str) -> None:
-    """Train the subject on the standard input as the first check of a suite does, and save its
-    tensors.
-    """
+    """Train the subject that standard input holds, as `process` does, and save its tensors."""
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     with seeded(stream_seed(subject.seed, "checks")):
@@ -104,8 +102,8 @@ def train_here(path: str) -> None:
 
 
 def learns(subject: Subject) -> None:
-    """Expect that held-out accuracy ends far above chance, if credits have a sign, but not on
-    random targets. Check scale and sign, and that nothing but `labels` gives the target.
+    """Expect held-out accuracy far above chance if credits have a sign, and chance on random
+    targets. Check scale and sign, and that the target comes from `labels` alone.
     """
     learner, batch = subject.copy(**credits.GENTLE), subject.batch(HELD_OUT)
     unsigned = math.isnan(credits.topmost_cosine(learner, *batch))
@@ -117,10 +115,10 @@ def learns(subject: Subject) -> None:
 
 
 def moves(subject: Subject) -> None:
-    """Expect that training moves every parameter of network and state, except where a credit is
-    zero at the bottom. Give every block a credit; train the state by auxiliary_loss or an
-    objective, or make it a buffer; let update_state learn feedback that is said to be learned, with
-    the sign of its weight.
+    """Expect that training moves every parameter of network and state, unless the lowest credits
+    are zero. Give every block a credit. Train the state's parameters by auxiliary_loss or an
+    objective, or make them buffers. Let update_state change feedback that is declared as learned,
+    towards the weight's sign.
     """
     # Every layer gets some epochs, also where layers learn one after the other.
     epochs = 2 * (DEPTH + 1)
@@ -144,7 +142,7 @@ def moves(subject: Subject) -> None:
 
 
 def _check_feedback(subject: Subject, learner: Learner) -> None:
-    """Check that learned feedback does not end against a weight of its shape."""
+    """Check that learned feedback does not end up opposite to a weight of its shape."""
     against = []
     for name, tensor in learner.state.state_dict(keep_vars=True).items():
         for weight, forward in block_weights(learner.network):
@@ -158,9 +156,7 @@ def _check_feedback(subject: Subject, learner: Learner) -> None:
 
 
 def _carries(subject: Subject, learner: Learner, tensor: Tensor) -> bool:
-    """Return whether credits are others without a tensor of the state, which moments of gradients
-    are not.
-    """
+    """Return whether credits depend on a tensor of the state, unlike moments of gradients."""
     kept, batch = tensor.detach().clone(), subject.batch(8)
     before = named_credits(learner, *batch)
     tensor.data.zero_()
@@ -170,9 +166,7 @@ def _carries(subject: Subject, learner: Learner, tensor: Tensor) -> bool:
 
 
 def frozen(subject: Subject) -> None:
-    """Expect that frozen blocks keep every bit, as trainings check themselves, while the rest moves
-    as without them.
-    """
+    """Expect that frozen blocks keep every bit while everything else moves as usual."""
     for count in (1, DEPTH):
         moved = _moved(subject, frozen_blocks=count)
         fixed = tuple(f"blocks.{layer}." for layer in range(count))
@@ -188,7 +182,7 @@ def _moved(subject: Subject, **changes: Any) -> list[str]:
 
 
 def options(subject: Subject) -> None:
-    """Expect finite numbers under every combination of options; mind networks without blocks."""
+    """Expect finite numbers under every combination of options, also in networks without blocks."""
     some = {"penalty": 0.01, "frozen_blocks": 2}
     shallow, noise = {"shallow": True}, {"random_targets": True}
     for changes in (some, some | noise, shallow, shallow | noise):
@@ -226,8 +220,8 @@ def auxiliary(subject: Subject) -> None:
 
 
 def saved(subject: Subject) -> None:
-    """Expect that credits depend on parameters and buffers alone: copied or read back they give the
-    same bits. Keep nothing in attributes of the state nor in the method, whose constants are plain
+    """Expect the same credits, bit by bit, from a copied or reloaded learner. Keep everything that
+    credits depend on in parameters and buffers of the state; constants of the method are plain
     scalars.
     """
     original, batch = subject.trained().learner, subject.batch(8)
@@ -308,8 +302,8 @@ def _least_cosine(subject: Subject) -> float:
 
 
 def declarations(subject: Subject) -> None:
-    """Expect of the class texts, true or false, and costs >= 0, as in MethodInfo, and constants
-    that a checkpoint keeps: decorate with @dataclass(frozen=True).
+    """Expect texts, booleans and costs >= 0 in the class, as in MethodInfo, and constants that a
+    checkpoint keeps. Decorate the class with @dataclass(frozen=True).
     """
     kind = type(subject.method)
     flags = typing.get_type_hints(Method)
@@ -327,8 +321,8 @@ def declarations(subject: Subject) -> None:
 
 
 def traits(subject: Subject) -> None:
-    """Expect that a method needs the traits that free it of checks: without one it would fail one
-    of them. Drop it, and more is checked.
+    """Expect that a method needs every trait that exempts it from checks: without the trait, one of
+    those checks fails. Drop traits that it does not need.
     """
     kind = type(subject.method)
     for name in _FREED:
@@ -344,7 +338,7 @@ def traits(subject: Subject) -> None:
 
 
 def _is(kind: type, value: Any) -> bool:
-    """Return whether a value is of its kind, and a finite cost >= 0."""
+    """Return whether a value has the declared type; a cost must be finite and >= 0."""
     if kind in (bool, str, dict):
         return isinstance(value, kind)
     return isinstance(value, int | kind) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -1,6 +1,6 @@
-"""Save and load trained networks: tensors in safetensors, all else in JSON.
+"""Save and load trained networks: tensors as safetensors, everything else as JSON inside.
 
-Nothing in these files can execute, and each carries a SHA-256 of its whole content.
+Nothing in these files can execute, and each has a SHA-256 of its whole content.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix.``, by the rest of their names."""
+    """Return the tensors below ``prefix.``, by the rest of their names."""
     return {
         name.removeprefix(f"{prefix}."): value
         for name, value in tensors.items()
@@ -91,14 +91,14 @@ def load_checkpoint(
     A file never decides which code runs: it can name registered methods and architectures only.
 
     Args:
-        method: constants and functions to use, instead of those that the file names; required if
-            its method is not registered.
-        architecture: the name ``package.module:Class`` that the file may have; required if its
+        method: an instance to use instead of the method that the file names; required if that is
+            not registered.
+        architecture: the ``package.module:Class`` that the file is allowed to name; required if its
             architecture is not registered.
 
-    Raises:
-        AuditError: the file is missing, damaged or no checkpoint, its tensors do not fit its
-            specification, or it names a method or architecture that is neither registered nor
+        Raises:
+        AuditError: the file is missing, damaged or no checkpoint; its tensors do not fit its
+            specification; or it names a method or architecture that is neither registered nor
             given.
     """
     tensors, about = read_tensor_file(path, FORMAT)
@@ -117,12 +117,14 @@ def load_checkpoint(
 def _untrained(
     about: dict[str, Any], method: Method | None, architecture: str | None, path: str
 ) -> Learner:
-    """Build the learner that a checkpoint describes, from registered classes or those given."""
+    """Build the untrained learner of a checkpoint, from registered classes or the given ones."""
     spec = RunSpec.from_dict(about["spec"])
     if spec.architecture not in (*ARCHITECTURES, architecture):
         raise AuditError(
-            f"the architecture {shortened(spec.architecture)} is not one of fa-audit's own. A file does not decide what"
-            " is imported: pass load_checkpoint(path, architecture=...), or --architecture package.module:Class on the"
+            f"the architecture {shortened(spec.architecture)} is not one of fa-audit's own. A "
+            "file does not decide what"
+            " is imported: pass load_checkpoint(path, architecture=...), or --architecture "
+            "package.module:Class on the"
             " command line"
         )
     if method is None:
@@ -141,8 +143,10 @@ def _described(method: Method) -> dict[str, Any]:
         return {"class": kind, "constants": json.loads(json.dumps(asdict(method)))}
     except (TypeError, ValueError) as error:
         raise AuditError(
-            f"method '{kind}': constants found that are not JSON ({error}); expected numbers, strings, booleans, None"
-            " and lists or dictionaries of them. Keep tensors in the state that `init_state` returns."
+            f"method '{kind}': constants found that are not JSON ({error}); expected numbers, "
+            "strings, booleans, None"
+            " and lists or dictionaries of them. Keep tensors in the state that `init_state` "
+            "returns."
         ) from error
 
 
@@ -150,8 +154,10 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     """Return the registered method of a name with the constants of a checkpoint."""
     if METHODS.get(name) != stored["class"]:
         raise AuditError(
-            f"written by the method {shortened(name)} (class {shortened(stored['class'])}), which is not one of"
-            " fa-audit's own. A file does not decide what is imported: pass load_checkpoint(path, method=YourMethod()),"
+            f"written by the method {shortened(name)} (class {shortened(stored['class'])}), "
+            "which is not one of"
+            " fa-audit's own. A file does not decide what is imported: pass "
+            "load_checkpoint(path, method=YourMethod()),"
             " or --method package.module:ClassName on the command line"
         )
     return replace(load_method(name), **stored["constants"])
@@ -160,11 +166,11 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
 def write_tensor_file(
     path: str | Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
 ) -> None:
-    """Write tensors and what describes them, as JSON types, with a SHA-256 over both; equal
-    content, equal bytes.
+    """Write tensors and their description with a SHA-256 over both; equal content gives equal
+    bytes.
 
     Args:
-        kind: what the file holds, and the version of its form.
+        kind: the kind of file, and the version of its format.
     """
     about = {"format": kind} | dict(about)
     about |= {"sha256": _checksum(tensors, about)}
@@ -192,7 +198,8 @@ def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], di
             "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
         )
         raise AuditError(
-            f"{path}: {found} ({type(error).__name__}: {_message(error)}). Expected safetensors written by fa-audit;"
+            f"{path}: {found} ({type(error).__name__}: {_message(error)}). Expected safetensors "
+            "written by fa-audit;"
             f" {HINT}."
         ) from error
     if not undamaged:

@@ -1,4 +1,4 @@
-"""A network, the method that trains it, and what one step of learning minimises."""
+"""A network with the method that trains it, and one step of learning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fa_audit.training.optimiser import Optimiser
 
 @dataclass(frozen=True)
 class Learner:
-    """A network, the method that trains it, and what the method keeps beside it."""
+    """A network, the method that trains it, and the method's state."""
 
     spec: RunSpec
     image_shape: tuple[int, ...]  # (C, H, W)
@@ -40,13 +40,11 @@ class Learner:
         return self
 
     def trace(self, x: Tensor) -> Trace:
-        """Run the network forward on a batch, with local graphs unless its method learns end to
-        end.
-        """
+        """Run the network on a batch; graphs are local unless the method learns end to end."""
         return trace(self.network, x, local=not self.method.end_to_end)
 
     def train_mode(self) -> None:
-        """Set training mode for all but what is frozen, whose normalisation statistics stay as they
+        """Set training mode, except for frozen parts, whose normalisation statistics stay as they
         are.
         """
         self.network.train()
@@ -55,8 +53,8 @@ class Learner:
             block.eval()
 
     def optimiser(self) -> Optimiser:
-        """Return the optimiser of everything that learns; without frozen parameters, which it would
-        decay.
+        """Return the optimiser of all parameters that learn. Frozen ones are left out: it would
+        decay them.
         """
         decay = self.spec.weight_decay
         state_decay = decay if self.method.decays_state else 0.0
@@ -67,9 +65,7 @@ class Learner:
         return Optimiser(groups, self.spec.lr, self.spec.optimiser, self._clips())
 
     def _clips(self) -> list[tuple[list[Tensor], float]]:
-        """Return the parameters whose gradients are clipped together, and to which norm; none
-        without clipping.
-        """
+        """Return groups of parameters whose gradients are clipped together, each with its norm."""
         network, spec = self.network, self.spec
         if spec.clip:
             return [([*network.parameters(), *self.state.parameters()], spec.clip)]
@@ -89,8 +85,7 @@ def _learning(module: nn.Module) -> list[nn.Parameter]:
 
 @contextmanager
 def naming_own_code(spec: RunSpec) -> Iterator[None]:
-    """Turn an exception in a user-defined method or network, wherever it is used, into one error
-    with its line.
+    """Turn an exception in a user-defined method or network into one error with its line.
 
     Raises:
         AuditError: such code failed inside this context.
@@ -103,10 +98,11 @@ def naming_own_code(spec: RunSpec) -> Iterator[None]:
 def build(
     spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None
 ) -> Learner:
-    """Build the untrained learner of a specification, on the CPU; the same bits for the same seed.
+    """Build the untrained learner of a specification, on the CPU; the same seed gives the same
+    bits.
 
     Args:
-        method: constants and functions to use in place of those that `spec.method` names.
+        method: an instance to use in place of the method that `spec.method` names.
 
     Raises:
         AuditError: unknown architecture or method, an invalid user-defined architecture, or more
@@ -123,19 +119,22 @@ def build(
             _check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
         if method.equal_widths and network.reshapes:
             raise AuditError(
-                f"method '{spec.method}' reads all states alike (equal_widths); found blocks of '{spec.architecture}'"
+                f"method '{spec.method}' reads all states alike (equal_widths); found blocks of "
+                f"'{spec.architecture}'"
                 " that change the shape of their states. Train this network with another method."
             )
         with naming_errors("method", METHODS, spec.method):
             state = method.init_state(network, torch.default_generator)
     if not isinstance(state, nn.Module):
         raise AuditError(
-            f"method '{spec.method}': init_state returned {shortened(state)}; expected a torch.nn.Module that"
+            f"method '{spec.method}': init_state returned {shortened(state)}; expected a "
+            "torch.nn.Module that"
             " holds what the method keeps."
         )
     if spec.frozen_blocks > len(network.blocks):
         raise AuditError(
-            f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks."
+            f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} "
+            "blocks."
         )
     # Only now: `init_state` may read which parameters there are, and must not see frozen ones.
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
@@ -151,14 +150,13 @@ def _check_network(
     classes: int,
     depth: int | None = None,
 ) -> None:
-    """Run a user-defined network on two blank images: it must offer what methods and audits read of
-    it.
+    """Check on two blank images that a user-defined network has the interface of `Network`.
 
     Args:
-        depth: the number of blocks that it was asked for; None if its default.
+        depth: the requested number of blocks; None for the default.
 
     Raises:
-        AuditError: it fails, or has other classes, blocks or states than it should.
+        AuditError: the network fails, or has other classes, blocks or states than requested.
     """
     with naming_errors("architecture", ARCHITECTURES, name), untouched(network), torch.no_grad():
         logits, states = network(torch.zeros(2, *image_shape), return_hidden=True)
@@ -186,10 +184,10 @@ def _check_network(
 
 
 def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
-    """Try the method's credits on one minibatch, once per training before it begins, and leave
-    everything as it was.
+    """Check the method's credits on one minibatch before the training, and leave everything
+    unchanged.
 
-    Credits of a wrong shape would train by broadcasting, and be audited.
+    Credits of a wrong shape would otherwise broadcast, train and be audited.
 
     Raises:
         AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and
@@ -211,8 +209,10 @@ def check_shapes(
     *,
     finite: bool = False,
 ) -> None:
-    """Check number and shapes of credits and, where asked for, type and values; errors as in
-    `check_credits`.
+    """Check the number and shapes of credits, and if given their type and values.
+
+    Raises:
+        AuditError: as `check_credits`.
     """
     network = learner.network
     problem = shape_problem(network, credits, rows, dtype)
@@ -221,9 +221,12 @@ def check_shapes(
     if problem:
         widths = network.widths or network.width
         raise AuditError(
-            f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
-            f" {len(network.blocks)} for the blocks and 1 for the embedding, each ({rows}, d) with d of {widths},"
-            " finite and of the network's type. Correct `credits`; fa_audit.testing.check_method finds more."
+            f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; "
+            "expected"
+            f" {len(network.blocks)} for the blocks and 1 for the embedding, each ({rows}, d) "
+            f"with d of {widths},"
+            " finite and of the network's type. Correct `credits`; "
+            "fa_audit.testing.check_method finds more."
         )
 
 
@@ -238,7 +241,9 @@ def _value_problem(credits: Credits) -> str:
 
 
 def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
-    """Say which of number, shapes and type of credits is wrong; an empty text where all are right."""
+    """Say what is wrong with the number, shapes or type of credits; return an empty text if nothing
+    is.
+    """
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
     if not isinstance(credits.blocks, tuple | list):
@@ -257,14 +262,12 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
 def learn(
     learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Accumulate every parameter's gradient for one minibatch; return its cross-entropy and its
-    hits, scalars.
+    """Accumulate every parameter's gradient for one minibatch; return its loss and number of hits.
 
     One forward and one backward pass serve the whole network. A local method's loss is a sum of
-    terms, each of which reaches one part of the network only: the head's cross-entropy, ``mean_B
-    <f_l, r(a_l)>`` for every block, and ``mean_B <h_0, r(a_embed)>``, all with credits from before
-    the update. The gradients of these terms at ``f_l`` and ``h_0`` are the credits themselves, so
-    the backward pass starts from those.
+    terms, and each reaches one part of the network: the head's cross-entropy, ``mean_B <f_l,
+    r(a_l)>`` for every block, and ``mean_B <h_0, r(a_embed)>``. The gradients of these terms at
+    ``f_l`` and ``h_0`` are the credits, so the backward pass starts from those.
 
     Args:
         randomness: a generator for the method's noise, on the network's device.
@@ -299,9 +302,7 @@ def _penalty(learner: Learner, run: Trace) -> list[_Term]:
 
 
 def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
-    """Return the terms that train embedding and trainable blocks of a local method; none for
-    backpropagation.
-    """
+    """Return the terms that train embedding and blocks of a local method; none for backpropagation."""
     method, first = learner.method, learner.spec.frozen_blocks
     if method.end_to_end:
         return []
@@ -320,7 +321,7 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
 def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tensor:
     """Return the gradient of ``mean <output, r(credit)>`` at `output`, shaped like `output`.
 
-    The mean is over samples and, where a state has tokens or positions, over those: each gets the
+    The mean is over samples, and over tokens or positions if the state has them; each gets the
     credit.
 
     Args:

@@ -1,5 +1,5 @@
-"""The training loop: batch, trace, credits, one backward, one optimiser step; after an epoch,
-history and resume.
+"""The training loop: batch, trace, credits, backward pass, optimiser step; history after each
+epoch.
 """
 
 from __future__ import annotations
@@ -42,14 +42,12 @@ class Trained:
 
     Attributes:
         learner: the network and its method after the last epoch.
-        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity
-            does not exist. An untrained network's is epoch 0.
-        accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
-        seconds: wall time of training, interruptions left out.
-        stopped_after: the epoch after which the monitor ended the training early; None if it did
-            not.
-        validation_accuracy: that network's accuracy on the held-out samples; None where none are
-            held out.
+        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None for a quantity that
+            does not exist. An untrained network has the rows of epoch 0.
+        accuracy: fraction of the whole test set, after the last epoch.
+        seconds: wall time of training, without interruptions.
+        stopped_after: the epoch after which the monitor ended the training early, or None.
+        validation_accuracy: accuracy on the held-out samples after the last epoch, or None.
     """
 
     learner: Learner
@@ -68,17 +66,17 @@ def train(
     resume: Resume | None = None,
     method: Method | None = None,
 ) -> Trained:
-    """Train the network of `spec` on `dataset`; the same bits every time on one machine.
+    """Train the network of `spec` on `dataset`, with the same bits every time on one machine.
 
-    A snapshot has the bits of the whole run after that epoch.
+    A snapshot has the bits that the whole run has after that epoch.
 
     Args:
-        resume: where to keep the state and to go on from; nothing is kept without it.
-        method: constants and functions to use in place of those that `spec.method` names.
+        resume: the file that keeps the state, and from which to continue; None keeps nothing.
+        method: an instance to use in place of the method that `spec.method` names.
 
     Raises:
-        AuditError: the engine cannot learn from the method's credits on the first minibatch, or the
-            method changed frozen parameters.
+        AuditError: the method's credits are invalid on the first minibatch, or the method changed
+            frozen parameters.
     """
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
@@ -98,7 +96,7 @@ def train(
 
 
 def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> dict[str, Any]:
-    """Train until the last epoch, or until the monitor stops; return epoch, seconds and history."""
+    """Train until the last epoch or the monitor's stop; return epoch, seconds and history."""
     spec, optimiser = learner.spec, learner.optimiser()
     progress: dict[str, Any] = {"epoch": 0, "seconds": 0.0, "history": []}
     past = resume.load(learner, optimiser) if resume else None
@@ -136,14 +134,15 @@ def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
 
 
 def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
-    """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
+    """Check that frozen parameters are unchanged: a baseline must not learn."""
     moved = []
     for name, p in learner.network.named_parameters():
         if name in drawn and (p.requires_grad or not torch.equal(p, drawn[name])):
             moved.append(name)
     if moved:
         raise AuditError(
-            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training;"
+            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or "
+            "thawed after training;"
             " expected every bit as it was drawn. Leave the network's parameters to the engine."
         )
 
@@ -152,8 +151,10 @@ def _log_epoch(spec: RunSpec, rows: list[Row], seconds: float) -> None:
     last = rows[-1]
     growths = [row["growth"] for row in rows[:-1]]
     log.info(
-        f"epoch {last['epoch']}/{spec.epochs}  loss {last['train_loss']:.4f}  test accuracy {last['test_accuracy']:.4f}"
-        f"  growth {max(growths, default=1):.3g}  ||h_L|| {last['hidden_norm']:.3g}  ||g_L|| {last['grad_norm']:.3g}"
+        f"epoch {last['epoch']}/{spec.epochs}  loss {last['train_loss']:.4f}  test accuracy "
+        f"{last['test_accuracy']:.4f}"
+        f"  growth {max(growths, default=1):.3g}  ||h_L|| {last['hidden_norm']:.3g}  ||g_L|| "
+        f"{last['grad_norm']:.3g}"
         f"  {seconds:.2f} s"
     )
 
@@ -161,8 +162,9 @@ def _log_epoch(spec: RunSpec, rows: list[Row], seconds: float) -> None:
 def _run_epoch(
     learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int
 ) -> _Seen:
-    """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and accuracy
-    of the augmented minibatches, each before its update.
+    """Train for one epoch at the cosine schedule's learning rate.
+
+    Return loss and accuracy of the augmented minibatches, each before its update.
     """
     spec = learner.spec
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
@@ -191,7 +193,7 @@ def _run_epoch(
 def _batches(
     spec: RunSpec, dataset: Dataset, padded: Tensor, epoch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield an epoch's minibatches, with labels drawn anew where the run asks for random targets."""
+    """Yield an epoch's minibatches; a run with random targets gets freshly drawn labels."""
     randomness = generator(spec.seed, "epoch", epoch)
     batches = training_batches(dataset, padded, spec.batch_size, randomness)
     if not spec.random_targets:
@@ -209,10 +211,10 @@ def observe(
 ) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
-    Norms are medians over the first test batch; a row's growth and credit cosines belong to the
-    block that reads the state: ``a_l`` with ``g_{l+1}`` at its output and, as ``cosine_at_input``,
-    with ``g_l``. ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all
-    where there are fewer.
+    Norms are medians over the first test batch. A row's growth and cosines belong to the block that
+    reads the state: ``a_l`` with ``g_{l+1}`` at its output and, as ``cosine_at_input``, with
+    ``g_l``. ``grad_norm_1024`` belongs to the mean loss of the first 1,024 test samples, or of all
+    if there are fewer.
     """
     several = test[: -(-WIDE // len(test[0][1]))]
     wide = [torch.cat(parts)[:WIDE] for parts in zip(*several)]

@@ -1,5 +1,4 @@
-"""Evaluate the checks that a run's history can answer epoch by epoch: scale (D1) and reference
-(D2).
+"""Evaluate D1 and D2 on the history of a training, epoch by epoch.
 
 A row is one state at one epoch, columns as in `fa_audit.training.trajectory.TRAJECTORY_COLUMNS`.
 Missing values and NaN never fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
@@ -16,9 +15,7 @@ _GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:
-    """Return whether a check fires on the rows of one epoch: D1 above its limit in any block, D2
-    below at the last state.
-    """
+    """Return whether a check fires in one epoch: D1 in any block, D2 at the last state."""
     if check == "D1":
         return any(row["growth"] > limit for row in states if row["growth"] is not None)
     last = max(states, key=lambda row: row["layer"])
@@ -27,8 +24,8 @@ def fired(check: str, states: Sequence[Row], limit: float) -> bool:
 
 
 def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
-    """Return whether all checks of a monitor, given with their limits, fire at the last epoch;
-    never without checks or epochs.
+    """Return whether all checks of a monitor fire at the last epoch; False without checks or
+    epochs.
     """
     limits = dict(monitor)
     if not limits or not history:
@@ -41,8 +38,7 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
 def first_flags(
     trajectory: Iterable[Row], growth: float, reference: float
 ) -> dict[str, int | None]:
-    """Return the first epochs at which the scale and the reference check fire; None where they
-    never do.
+    """Return the first epochs at which D1 and D2 fire; None if they never do.
 
     Args:
         growth, reference: the limits of D1 and D2.

@@ -1,6 +1,4 @@
-"""Optimisers through torch's functional forms, which do not import its compiler: 1.1 s less for
-every training job.
-"""
+"""Optimisers by torch's functional forms. torch.optim imports the compiler, 1.1 s for every job."""
 
 from __future__ import annotations
 
@@ -47,8 +45,8 @@ def _sgd_step(parameters: list[Tensor], moments: list[_Moments], lr: Tensor, dec
     """Gradient descent with momentum 0.9 and decay in the gradient, as
     ``torch.optim.SGD(momentum=0.9, fused=True)``.
 
-    A momentum that starts at zero, without dampening, is the first gradient after the first step,
-    as there.
+    The momentum starts at zero, so that without dampening it is the first gradient after one step,
+    as in torch.
     """
     sgd(
         parameters,
@@ -80,16 +78,14 @@ RULES: dict[str, tuple[Move, tuple[str, ...]]] = {
 
 
 class Optimiser:
-    """Minimise by one rule for all parameters.
+    """Minimise all parameters by one rule.
 
     Attributes:
-        lr: learning rate of the next step: a scalar on the parameters' device, so that no step
-            copies a number to it.
+        lr: learning rate of the next step, a scalar on the parameters' device, so that no step
+            copies a number there.
         groups: parameters, their weight decay, and their learning rate as a multiple of `lr`.
-        clips: parameters whose gradients are scaled down together where they are longer than the
-            norm beside them.
-        moments: what the rule remembers of every parameter that has had a gradient, by its
-            position.
+        clips: groups of parameters, each with the norm to which its gradients are clipped together.
+        moments: the moments of every parameter that has had a gradient, by position.
     """
 
     def __init__(

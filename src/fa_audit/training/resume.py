@@ -31,10 +31,9 @@ class Resume:
     """The file from which an interrupted training continues.
 
     Attributes:
-        origin: everything that decides the bits of the run; a file of another origin is stale and
-            not used.
-        every: seconds between two states that are kept, the last one aside: writing one can take
-            longer than an epoch.
+        origin: everything that decides the bits of the run; a file with another origin is not used.
+        every: least seconds between two saved states, because writing one can take longer than an
+            epoch; the last state is always saved.
     """
 
     path: Path
@@ -42,7 +41,7 @@ class Resume:
     every: float = 10.0
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
-        """Replace the file by the present state; `progress` must be JSON types."""
+        """Save the present state; `progress` must be of JSON types."""
         tensors = learner_tensors(learner)
         for index, moments in optimiser.moments.items():
             tensors |= {f"optimiser.{index}.{name}": t for name, t in moments.items()}
@@ -53,7 +52,7 @@ class Resume:
         write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.origin})
 
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
-        """Restore the state and return `progress`; None without a usable file."""
+        """Restore the saved state and return its `progress`; None without a usable file."""
         if not self.path.exists():
             return None
         try:
@@ -63,7 +62,8 @@ class Resume:
             return None
         if about["fingerprint"] != self.origin:
             log.info(
-                "starting over: %s is of another specification, data, code, version of torch or model of the device",
+                "starting over: %s is of another specification, data, code, version of torch "
+                "or model of the device",
                 self.path,
             )
             return None
@@ -76,5 +76,5 @@ class Resume:
         return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:
-        """Remove the file: the run's results are safe."""
+        """Remove the file; call this once the run's results are written."""
         self.path.unlink(missing_ok=True)

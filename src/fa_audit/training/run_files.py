@@ -34,14 +34,17 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Join what decides the bits of a run: specification, contents of data and code, libraries,
-    device, threads.
+    """Return everything that decides the bits of a run, as one text: specification, digests of data
+    and code, libraries, device, threads.
 
-    The device includes the model of a GPU, which decides its kernels.
+    The device includes the model of a GPU, which decides the kernels.
     """
     cuda = cuda_versions(device) or {}
     libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
-    return f"{spec.digest} {contents_digest(files)} {libraries} {device_name(device)} {torch.get_num_threads()}"
+    return (
+        f"{spec.digest} {contents_digest(files)} {libraries} {device_name(device)} "
+        f"{torch.get_num_threads()}"
+    )
 
 
 def train_run(
@@ -54,11 +57,10 @@ def train_run(
     resume: Resume,
     device: str,
 ) -> None:
-    """Train a run, from where an interrupted training stopped, and write its results with
-    `write_run`.
+    """Train a run, or continue an interrupted training, and write its results with `write_run`.
 
-    Waits for another process that trains the same run, such as a killed workflow's, and keeps its
-    results.
+    If another process trains the same run, such as a job of a killed workflow, wait for it and keep
+    its results.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
@@ -81,7 +83,7 @@ def train_run(
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Return whether undamaged results with the origin `wanted` exist."""
+    """Return whether undamaged results of the origin `wanted` exist."""
     with contextlib.suppress(AuditError, OSError):
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
@@ -99,8 +101,8 @@ def write_run(
     origin: str,
     **more: str,
 ) -> None:
-    """Write the results of a run: tensors (the same bytes for the same run), what is known of them,
-    and the history.
+    """Write the results of a run: checkpoint (the same bytes for the same run), sidecar and
+    history.
 
     Args:
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time

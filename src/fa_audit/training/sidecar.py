@@ -1,6 +1,4 @@
-"""Load and validate a checkpoint's metadata, and compare the files of a run with it. Imports no
-torch.
-"""
+"""Read a checkpoint's sidecar, and check that the files of a run belong to it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
 
 
 class Provenance(Tolerant):
-    """where it was computed"""
+    """the machine and libraries of a training"""
 
     device: Text
     commit: Text
@@ -80,17 +78,18 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
     for kind, path in files.items():
         if facts[f"{kind}_sha256"] != sha256_of(path):
             raise AuditError(
-                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Delete both and run the"
+                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). "
+                "Delete both and run the"
                 " training again."
             )
 
 
 def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = HINT) -> None:
-    """Compare the run of a file with the expected one; `hint` says what to do where they differ.
+    """Check that a file belongs to the expected run; `hint` tells the user what to do otherwise.
 
     Raises:
-        AuditError: they differ, as when a killed workflow's training ends after an edit of the
-            configuration.
+        AuditError: it belongs to another run, for instance because the configuration was edited
+            while a killed workflow's training went on.
     """
     theirs, ours = (DEPARTURES | spec.to_dict() for spec in (found, expected))
     differing = [name for name in ours if theirs[name] != ours[name]]
@@ -104,15 +103,15 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
 def check_baseline(
     facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, hint: str = HINT
 ) -> None:
-    """Compare a baseline with what the audited network is to be compared with.
+    """Check that a file is the expected baseline of an audited network.
 
     Args:
-        facts: what `path` holds.
-        name: of the baseline's run, such as ``dfa+frozen``.
+        facts: the content of `path`.
+        name: the expected run, such as ``dfa+frozen``.
         audited: the network's specification.
 
     Raises:
-        AuditError: it is another run, or has another network, data set, budget or seed: its
+        AuditError: the file is of another run, or of another network, data set, budget or seed; its
             accuracy then says nothing about the audited network.
     """
     wanted = audited.with_run(parse_run(name))
@@ -124,9 +123,7 @@ def check_baseline(
 
 
 def _names(run: str, spec: RunSpec) -> bool:
-    """Return whether a run's name stands for this specification, with or without a learning rate of
-    its own.
-    """
+    """Return whether a run's name fits this specification, whether or not it names a learning rate."""
     try:
         return spec.with_run(parse_run(run)) == spec
     except AuditError:

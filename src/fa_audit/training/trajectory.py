@@ -1,6 +1,4 @@
-"""The history of a training, a row per epoch and state: written, read, and compared with its run.
-Imports no torch.
-"""
+"""Write, read and check the history of a training, a row per epoch and state. Imports no torch."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
 
 
 def _value(name: str, fields: Mapping[str, str]) -> int | float | None:
-    """Return the number in a field; None where the field may be empty and is."""
+    """Return the number in a field; None for an empty field that may be empty."""
     text = fields[name]
     untrained = name in _OF_TRAINING and fields["epoch"] == "0"
     if text == "" and (untrained or name in _MAY_BE_ABSENT):
@@ -69,20 +67,18 @@ def check_history(
     stopped_after: int | None = None,
     where: str = "trajectory",
 ) -> None:
-    """Check that a history has every epoch and state of its run, and ends with the accuracy that is
-    reported.
+    """Check that a history has every epoch and state of its run, and ends with the reported
+    accuracy.
 
-    Epochs count from 1, and an untrained network's history is epoch 0.
+    Epochs count from 1; an untrained network has epoch 0.
 
     Args:
-        accuracy: on the test set after the last epoch; None if it is not known.
-        stopped_after: the epoch after which the monitor ended the training; without a monitor it is
-            the last one.
+        accuracy: on the test set after the last epoch; None if unknown.
+        stopped_after: the epoch after which the monitor ended the training, or the last epoch.
         where: the file, for the error.
 
     Raises:
-        AuditError: rows are missing or repeated, so that no flag can be called the first, or the
-            accuracy differs.
+        AuditError: rows are missing or repeated, or the accuracy differs.
     """
     found = [(row["epoch"], row["layer"]) for row in history]
     depth = 0 if spec.shallow else dict(spec.architecture_options).get("depth")
@@ -104,6 +100,7 @@ def check_history(
     last = history[-1]["test_accuracy"]
     if accuracy is not None and accuracy != last:
         raise AuditError(
-            f"{where}: its last row has the test accuracy {last}, but {accuracy} is given for the same network: one of"
+            f"{where}: its last row has the test accuracy {last}, but {accuracy} is given for "
+            "the same network: one of"
             " them was altered. Delete both and run the training again."
         )
