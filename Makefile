@@ -24,7 +24,7 @@ help: ## list the targets
 	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
 
 demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
-	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) --configfile configs/demo.yaml --cores all --resources gpu=0
+	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) --quiet host reason --configfile configs/demo.yaml --cores all --resources gpu=0
 
 test: bootstrap ## run the fast tests
 	$(IN_VENV) .venv/bin/python -m pytest $(SPREAD)

@@ -104,7 +104,7 @@ REFUSALS = {
     "eval_batches: found 5": lambda: audited(Hostile(), 5),
     "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),
     "batch_size: found 2.5": lambda: FAProtocol(Hostile(), X, Y, batch_size=2.5),
-    "eval_batches: going through it fails: ZeroDivisionError": lambda: audited(
+    "eval_batches: iterating over it fails: ZeroDivisionError": lambda: audited(
         Hostile(), (1 / 0 for _ in X)
     ),
     "eval_batches: found no batches": lambda: audited(Hostile(), []),

@@ -62,6 +62,10 @@ def say_results():
     ]
     say(*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:")
     say(*filter(os.path.exists, made), "results/logs/")
+    for name in names_in("figures")[:1]:
+        say(f"Look first at results/figures/{name}.png")
+    if os.path.isdir("results/audits"):
+        say("One page of all runs: fa-audit report --html results/audits/*/*/seed*.json")
 
 
 def say_how_to_go_on():

@@ -33,7 +33,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add("--method", metavar="MODULE:CLASS", help=words)
     words = f"file to write; default: print the text, or write {PAGE} with --html"
     add("--output", type=Path, metavar="PATH", help=words)
-    words = "write one self-contained HTML page, of any number of networks"
+    words = "write one self-contained HTML page of any number of networks; default a text of one"
     add("--html", action="store_true", help=words)
 
 

@@ -86,12 +86,12 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add("--data", help=f"{words} {more}")
     _add_data_root(parser)
     words = (
-        "the method's own frozen baseline: its .json, or for a model its accuracy; without it "
-        "D3 is not evaluated"
+        "the method's own frozen baseline: its .json, or for a model its accuracy; default "
+        "none: D3 is not evaluated"
     )
     add("--frozen", metavar="BASELINE", help=words)
     words = (
-        "the frozen baseline of backpropagation, likewise; without it D3-strict is not evaluated"
+        "the frozen baseline of backpropagation, likewise; default none: D3-strict is not evaluated"
     )
     add("--bp-frozen", metavar="BASELINE", help=words)
     for kind in OF_CHECKPOINTS:
@@ -99,7 +99,11 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         add(f"--{kind}", metavar="MODULE:CLASS", help=words)
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
-    add("--details", action="store_true", help="print the evidence of every layer, too")
+    add(
+        "--details",
+        action="store_true",
+        help="print the evidence of every layer, too; default the report alone",
+    )
     add = parser.add_argument_group("of a user-defined model").add_argument
     words = "the model's accuracy on the whole test set, a fraction; default unknown"
     add("--accuracy", type=float, help=words)

@@ -1,6 +1,6 @@
 """Registry of data sets: name -> function ``(data_root) -> Dataset``.
 
-One new file and one line here add a data set; one that lives elsewhere is named
+To add a data set, write one file and one line here. A data set outside of this package is named
 ``package.module:function`` instead. This file holds names only and imports no torch.
 """
 

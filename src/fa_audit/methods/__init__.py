@@ -1,6 +1,6 @@
 """Registry of training methods: name -> class.
 
-One new file and one line here add a method; one that lives elsewhere is named
+To add a method, write one file and one line here. A method outside of this package is named
 ``package.module:ClassName`` instead. This file holds names only and imports no torch.
 """
 

@@ -1,1 +1,1 @@
-"""The protocol: what is measured, which checks look at it, and what follows. Imports no torch."""
+"""The protocol: evidence, checks, limits, verdicts and sentences. Imports no torch."""

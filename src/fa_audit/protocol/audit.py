@@ -1,4 +1,6 @@
-"""An audit: the evidence of one network, what it is of, and its file. Imports no torch."""
+"""An audit: the evidence of one network, the facts about that network, and its file. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ Code = Literal[
 
 
 class AuditWarning(Model):
-    """Something that keeps a reader from being misled by the numbers."""
+    """A doubt about the numbers of an audit: a code for programs, a text for readers."""
 
     code: Code
     text: str
@@ -51,7 +53,7 @@ class AuditWarning(Model):
 
 
 class _About(Model):
-    """What reports read of how an audit was made."""
+    """The parts of `Audit.about` that reports read."""
 
     states: Sequence[str] = ()
     covered: Fraction = 1.0
@@ -78,15 +80,15 @@ class Audit(Evidence):
 
     Attributes:
         method: the name of the audited method or network.
-        warnings: what may make the numbers mean something else.
+        warnings: doubts about the numbers.
         notes: the author's remarks.
         about: how the audit was made: versions, device, precision, model, description, date.
-        setting, run, seed, model: what it is of.
-        spec, entry: the specification of a run, or what a configuration says of a model.
+        setting, run, seed, model: names of the audited run, or of the model.
+        spec, entry: the specification of a run, or the configuration's entry of a model.
         baseline_runs: the baselines of a run, by role.
         digest, stopped_after, seconds, device, commit, cpu, torch, data_sha256, checkpoint_sha256,
-            validation_acc: of the training, see `fa_audit.training.sidecar`.
-        provenance: of the process that audited.
+            validation_acc: facts of the training, see `fa_audit.training.sidecar`.
+        provenance: facts of the process that audited.
     """
 
     method: str
@@ -123,22 +125,22 @@ class Audit(Evidence):
 
     @cached_property
     def credits(self) -> dict[str, Outcome]:
-        """Return whether the credits are beyond chance, by metric."""
+        """Return the outcome of every credit metric: whether the credits beat chance."""
         return evaluate_credits(self)
 
     @cached_property
     def judgement(self) -> Judgement:
-        """Return what the protocol says of this network alone."""
+        """Judge this network alone."""
         return judge([self], self.unit)
 
     @property
     def unit(self) -> str:
-        """Return what distinguishes networks of its kind: ``seed``, or ``file``."""
+        """Return what distinguishes audits of one network in a group: ``seed``, or ``file``."""
         return "file" if self.spec is None else "seed"
 
     @property
     def label(self) -> int | None:
-        """Return the seed, which audits that were printed have in their specification alone."""
+        """Return the seed; a printed audit has it in its specification only."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:
@@ -148,8 +150,10 @@ class Audit(Evidence):
     # --- the file ---------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as JSON types, signed, with verdicts; NaN and infinities become the
-        strings 'nan', 'inf' and '-inf'. What was not recorded is left out.
+        """Return the audit as JSON types, signed, with verdicts.
+
+        NaN and infinities become 'nan', 'inf' and '-inf'; entries that were not recorded are left
+        out.
         """
         record = self.model_dump(mode="json", exclude_defaults=True)
         record["thresholds"] = self.thresholds.limits  # defaults may change after this audit
@@ -159,11 +163,11 @@ class Audit(Evidence):
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], where: str | Path = "audit") -> Self:
-        """Return the audit of a `to_dict`; verdicts follow from its evidence alone.
+        """Rebuild an audit from `to_dict`; verdicts are derived again from its evidence.
 
         Raises:
-            AuditError: it is not an audit: the message names the first problem; or its content is
-                not what was written.
+            AuditError: the record is not an audit (the message names the first problem), or was
+                changed after it was written.
         """
         check_signature(record, where)
         try:
@@ -179,7 +183,7 @@ class Audit(Evidence):
             ) from None
         except FOREIGN as error:
             raise AuditError(
-                f"{where}: no check follows from its evidence ({first_line(error)}); make it again."
+                f"{where}: its evidence cannot be judged ({first_line(error)}); make it again."
             ) from error
         return audit
 
@@ -188,7 +192,7 @@ class Audit(Evidence):
         """Read an audit.
 
         Raises:
-            AuditError: the file cannot be read, is not JSON, or as `from_dict`.
+            AuditError: the file cannot be read or is not JSON; or as `from_dict`.
         """
         record = read_json(path, AUDIT)
         if not isinstance(record, dict):

@@ -34,15 +34,15 @@ class Outcome:
     """The outcome of one check on one network.
 
     Attributes:
-        value: the number that decides; None where it could not be measured.
+        value: the number that decides; None if it could not be measured.
         threshold: its limit, for this network's evaluation batch.
         fires: True is a finding against the network; None means not evaluated, which never passes.
-        distance: from value to limit, positive where the check does not fire.
-        cause: what decided, or why it was not evaluated, where readers act on it.
-        note: the same, and how to read the value, for a reader.
-        interval: the 95 % interval around the value, or None.
-        interval_note: how it was formed, or why there is none.
-        threshold_note: for which batch size the limit is meant, where it depends on that.
+        distance: distance of the value from its limit, positive if the check passes.
+        cause: a code for the reason of the outcome, if programs need it.
+        note: the reason of the outcome and how to read the value, in words.
+        interval: the 95 % interval of the value, or None.
+        interval_note: how the interval was formed, or why there is none.
+        threshold_note: the batch size for which the limit is meant, if it depends on that.
     """
 
     value: float | None
@@ -57,7 +57,7 @@ class Outcome:
 
     @property
     def borderline(self) -> bool:
-        """Return whether the interval contains the limit, so that other samples might have decided
+        """Return whether the interval contains the limit: other samples might have decided
         otherwise.
         """
         return self.interval is not None and self.interval[0] <= self.threshold <= self.interval[1]
@@ -65,19 +65,19 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
-    """A number, the side of its limit on which it fires, and what either outcome supports.
+    """A number with a limit, and the sentence that each outcome supports.
 
     Attributes:
-        label: as reports name it.
-        side: of the limit on which it fires.
-        unit: of its value, and so of a distance from the limit.
-        quantity: what its value is, in words; of a margin, what it is taken over.
-        fine, finding: the sentence that an author may write where it passes, and where it fires.
-        below_zero: the latter, where the value is negative.
-        causes: another sentence where it fires, by its cause; `finding` is then not supported.
-        advice: what to do where it fires, by its cause; under ``""`` for every cause.
-        when_open: what to do where it was not evaluated.
-        bound: what its limit is; `verb`, how to say that it fires.
+        label: name in reports.
+        side: the side of the limit on which it fires.
+        unit: unit of its value.
+        quantity: its value in words; of a margin, what is subtracted.
+        fine, finding: the sentence that an author may write if it passes, and if it fires.
+        below_zero: replaces `finding` for a negative value.
+        causes: by cause, a sentence that replaces `finding`.
+        advice: by cause, what to do if it fires; ``""`` is for every other cause.
+        when_open: what to do if it was not evaluated.
+        bound: name of its limit; `verb`, the word for "fires".
         baseline: of a margin, the accuracy in `Baselines` that it is taken over.
         rank: the place of its sentence; what an author most wants to write has the lowest.
     """
@@ -104,7 +104,7 @@ class Criterion:
 
     @property
     def scale(self) -> int:
-        """Return what a printed value is multiplied by: a fraction becomes points."""
+        """Return the factor for printing: fractions are printed as points."""
         return 100 if self.unit == "points" else 1
 
     def fires(self, value: Any, limit: Any) -> Any:
@@ -121,7 +121,7 @@ class Criterion:
     def distance(self, value: float, limit: float) -> float:
         """Return the distance of a value from its limit: positive where the check passes.
 
-        Factors: between both, in decades (``log10``); cosines and margins: the difference.
+        Of factors it is the ratio in decades (``log10``), of cosines and margins the difference.
 
         >>> CHECKS["scale"].distance(0.5, 50.0), CHECKS["depth"].distance(0.5, 0.25)
         (2.0, 0.25)
@@ -256,7 +256,9 @@ def _stability(evidence: Evidence) -> Outcome:
 
 
 def _bias(evidence: Evidence) -> str:
-    """Say how far mean predictions are from class frequencies, and C without that difference."""
+    """Say how far mean predictions are from class frequencies, and what C is without that
+    difference.
+    """
     found = evidence.frequencies
     if found is None:
         return ""
@@ -271,12 +273,12 @@ def _bias(evidence: Evidence) -> str:
 
 
 def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
-    """Bound the probability of a number of hits at least this extreme: ``exp(-n KL(hits / n ||
+    """Bound the probability of so many hits, or a more extreme number, by ``exp(-n KL(hits / n ||
     accuracy))``.
 
     Args:
-        hits: samples that are classified correctly, and all samples; where it is unknown the bound
-            is 1.
+        hits: numbers of correctly classified samples and of all samples; if unknown, the bound is
+            1.
         accuracy: a fraction, taken to be at least 0.001 away from 0 and 1.
 
     >>> chance((50, 100), 0.5), chance((85, 800), 0.9) < 1e-300
@@ -484,11 +486,11 @@ CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of 
 
 
 def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
-    """Return whether the credits of the blocks after the first are beyond chance; they fire where
-    they are not.
+    """Judge the credits of the blocks after the first; a metric fires if the credits do not beat
+    chance.
 
-    Chance ends where the interval of fresh feedback does, and for rho where the widest of the
-    blocks' random credits does. Nudging has none, and counts only where rho is beyond chance.
+    Chance is the interval of fresh feedback; for rho, the widest interval of a block's random
+    credits. Nudging has no chance level, and counts only if rho beats chance.
     """
     deep = evidence.deep
     highest = _highest([deep], "fresh_b_null")
@@ -516,7 +518,7 @@ def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
 
 
 def _beyond(name: str, deep: Metrics, chance: float | None, why: str) -> Outcome:
-    """Compare a mean over blocks with chance, which does not count as beyond it."""
+    """Compare a mean over blocks with the upper end of chance; equality does not beat it."""
     value = value_of(deep, name)
     if value is None or chance is None:
         absent = deep[name].reason if name in deep else "not measured"

@@ -1,4 +1,4 @@
-"""What an audit measures of one network. Verdicts follow from it alone. Imports no torch."""
+"""The measurements of one network; verdicts follow from them alone. Imports no torch."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class State(Model):
     Attributes:
         layer: ``l``, 0 for the embedding's output, L for the last state.
         hidden_norm: median ``||h_l||``.
-        grad_norm: median ``||g_l||``, gradient of the batch-mean loss: of a feature map, the sum
-            over positions.
-        grad_norm_per_sample: the same for the per-sample loss, ``B`` times as large.
+        grad_norm: median ``||g_l||`` of the batch-mean loss; of a feature map, of the sum over
+            positions.
+        grad_norm_per_sample: `grad_norm` for the loss of single samples, ``B`` times as large.
         growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for
             the last.
         scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
         float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
         float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
-        positions: of how many positions the state's vector is the mean; 1 for a plain vector.
+        positions: number of positions that the state's vector averages; 1 for a plain vector.
         displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
         cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
-        more_samples: the same on more samples, such as ``grad_norm_1024``.
+        more_samples: measurements on more samples, such as ``grad_norm_1024``.
     """
 
     layer: Count
@@ -75,8 +75,8 @@ class State(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def grad_norm_position_mean(self) -> Number:
-        """Return `grad_norm` with the mean over positions in place of the sum: the convention of
-        the paper's code.
+        """Return `grad_norm` of the mean over positions, as the paper's code has it, not of the
+        sum.
         """
         return self.grad_norm / self.positions
 
@@ -86,8 +86,8 @@ class Stability(Measured):
     """Cross-batch cosine of mean gradients; `n` and `n_valid` count batches.
 
     Attributes:
-        layer: the state at which it was taken.
-        samples: of a batch; None if unknown.
+        layer: the state at which it was measured.
+        samples: samples in a batch; None if unknown.
         jackknife: 95 % interval over the batches; None for fewer than 8.
     """
 
@@ -97,12 +97,12 @@ class Stability(Measured):
 
 
 class Frequencies(Model):
-    """Mean predictions beside class frequencies.
+    """How far mean predictions are from class frequencies.
 
     Attributes:
         gaps: ``mean(p) - mean(y)`` over all batches, by class.
-        refitted: the stability on the second half of the batches, once the head's bias is refitted
-            on the first half.
+        refitted: the stability on the second half of the batches, after the head's bias was
+            refitted on the first half.
     """
 
     gaps: tuple[Number, ...]
@@ -114,11 +114,11 @@ class Baselines(Model):
 
     Attributes:
         own: blocks frozen, embedding trained by the method's own credit. D3 uses this one.
-        own_name: how to name it in a verdict.
+        own_name: name of `own` in a verdict.
         bp: blocks frozen, embedding trained by backpropagation. D3-strict uses this one.
-        test_samples: samples of the test set on which all accuracies were taken; None if unknown.
-        paired: test samples that only the audited network, and only its own baseline, classifies
-            correctly; None if unknown.
+        test_samples: size of the test set of all accuracies; None if unknown.
+        paired: numbers of test samples that only the audited network, and that only its own
+            baseline, classifies correctly; None if unknown.
     """
 
     own: Fraction | None = None
@@ -133,31 +133,31 @@ class Evidence(Model):
 
     Attributes:
         layers: one entry per state, ``h_0`` first.
-        samples: samples that the layers' evidence comes from: those whose label the loss does not
-            ignore.
-        batches: batches used for the stability.
-        finite: False where any state, gradient or logit of any batch is NaN or infinite.
-        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest
-            growth and of median ``||g_L||``; None for fewer than 8 samples, or where a norm is not
+        samples: number of samples on which the layers were measured, without those whose label the
+            loss ignores.
+        batches: number of batches used for the stability.
+        finite: False if any state, gradient or logit of any batch is NaN or infinite.
+        growth_interval, gradient_interval: 95 % bootstrap intervals, over samples, of the largest
+            growth and of median ``||g_L||``; None for fewer than 8 samples or norms that are not
             finite.
-        missing: by state, why the true gradient is not known there. The norm is an estimate at
-            `untrue` states, NaN where the loss is not that of single samples; at others NaN, or too
+        missing: by state, why the true gradient is not known there. At an `untrue` state the norm
+            is an estimate, or NaN if the loss is no mean over samples; at others it is NaN, or too
             small to verify.
-        unchecked: what is custom in the backward pass and why it was not compared with the forward
-            pass, at some states or all; empty if nothing is custom, or if it was.
-        frequencies: predictions beside labels, where C fires under cross-entropy; None elsewhere.
-        loss: of the samples that the layers' evidence comes from.
-        at_logits: B times the median norm of its gradient at the logits, which is small where the
+        unchecked: the custom part of the backward pass that was not compared with the forward pass,
+            and why; empty if there is none.
+        frequencies: mean predictions and class frequencies, if C fires under cross-entropy.
+        loss: mean loss of the samples on which the layers were measured.
+        at_logits: B times the median norm of the loss's gradient at the logits; it is small if the
             loss is saturated.
-        credit: per block, the credit metrics; empty where only a network was audited.
-        deep: the same over the blocks l >= 1.
+        credit: the credit metrics of every block; empty if only a network was audited.
+        deep: means of the credit metrics over the blocks l >= 1.
         feature_drift: relative change of every parameter since initialisation, by name.
-        first_flags: the first epoch at which D1 and D2 fired, None where they never did; empty
-            where the training was not followed.
-        batch_norm_twice: norms with statistics that are updated twice a step.
+        first_flags: the first epoch at which D1 and D2 fired, None if they never did; empty if the
+            training was not followed.
+        batch_norm_twice: norms under BatchNorm statistics that are updated twice a step.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
             unknown.
-        hits: samples of the batches that are classified correctly, and all samples; None if
+        hits: numbers of correctly classified samples and of all samples in the batches; None if
             unknown.
         thresholds: limits of the checks.
     """
@@ -200,6 +200,6 @@ class Evidence(Model):
 
 
 def value_of(metrics: Metrics, name: str) -> float | None:
-    """Return a measured number by name; None where it was not measured, or not recorded."""
+    """Return a measured number by name; None if it was not measured or not recorded."""
     found = metrics.get(name)
     return None if found is None else found.value

@@ -1,5 +1,4 @@
-"""95 % intervals of the checks' quantities over test images and seeds; those over samples and
-batches: `resampling`.
+"""95 % intervals over test images and seeds; `fa_audit.audit.resampling` has those over samples.
 
 Imports no numpy: the workflow prints verdicts with it. Sources: Wilson 1927; Newcombe 1998 (method
 10); Bonett and Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's
@@ -101,8 +100,9 @@ def _two_sided(t: float, degrees: int) -> float:
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
-    """Return the 95 % t-interval of the mean of independent values; None for one value, or one that
-    is not finite.
+    """Return the 95 % t-interval of the mean of independent values.
+
+    None for a single value, or if a value is not finite.
 
     >>> [round(end, 3) for end in t_interval([0.50, 0.52, 0.54])]
     [0.47, 0.57]
@@ -114,10 +114,10 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def seeds_to_settle(values: Sequence[float]) -> int | None:
-    """Return how many seeds in all would take 0 out of the t-interval, if mean and deviation stayed
-    as they are.
+    """Return the number of seeds with which the t-interval would exclude 0, at this mean and
+    deviation.
 
-    None where that is unknown (one value, one that is not finite, a mean of 0) or takes more than
+    None if that is unknown (a single value, a value that is not finite, a mean of 0) or exceeds
     `MOST_SEEDS`.
 
     >>> seeds_to_settle([0.02, -0.01, 0.03]), seeds_to_settle([0.02, 0.021, 0.019])

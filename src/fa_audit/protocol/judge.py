@@ -1,9 +1,9 @@
-"""The one judge: what checks decide about a network, or about one method over its seeds.
+"""Judge a network, or one method over its seeds. Imports no torch.
 
-For every check the distance from its limit is averaged over the networks; the check fires if the
-mean does, and is borderline if the 95 % interval contains the limit: the t-interval over seeds, or
-of one network its own. Both verdicts follow from that, and nothing else decides one. Imports no
-torch.
+For every check the distance from its limit is averaged over the networks. The check fires if the
+mean is on the wrong side, and is borderline if the 95 % interval contains the limit: the t-interval
+over seeds, or a single network's own interval. Both verdicts follow from that, and nothing else in
+this package decides one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Rule:
         return [name for name, check in CHECKS.items() if self.takes(check)]
 
     def decides(self, fires: Fires, finite: bool = True) -> bool | None:
-        """Return whether the verdict is against the network; None where it is open.
+        """Return whether the verdict is against the network; None if it is undecided.
 
         >>> THREE.decides({"scale": True, "reference": False, "depth": False})
         False
@@ -84,10 +84,9 @@ class Rule:
         return self.template.format(self.words[against], listed)
 
     def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
-        """Return whether other outcomes of the checks in `near` would change the verdict, its
-        reasons aside.
+        """Return whether other outcomes of the checks in `near` would change the verdict.
 
-        If another check fires clearly, the verdict cannot change.
+        Its reasons do not count. If another check fires clearly, the verdict cannot change.
         """
         verdicts = set()
         for fired in product((True, False), repeat=len(near)):
@@ -138,7 +137,8 @@ class Finding:
         """Return the mean distance, positive where the check passes; None where there is none."""
         if not self.distances:
             return None
-        # Margins of 1 and 3 points lie 0 from a limit of 2 on average, whatever binary fractions make.
+        # Margins of 1 and 3 points lie 0 from a limit of 2 on average, whatever binary fractions
+        # make.
         mean = round(sum(self.distances) / len(self.distances), 12)
         # Infinities on both sides of the limit have no mean.
         return None if math.isnan(mean) else mean
@@ -176,12 +176,12 @@ class Finding:
 
     @property
     def evaluated(self) -> int:
-        """Return for how many networks the check was evaluated."""
+        """Count the networks for which the check was evaluated."""
         return sum(outcome.fires is not None for outcome in self.outcomes)
 
     @property
     def count(self) -> int:
-        """Return in how many networks the check fires."""
+        """Count the networks in which the check fires."""
         return sum(outcome.fires is True for outcome in self.outcomes)
 
     @property
@@ -191,9 +191,7 @@ class Finding:
 
     @property
     def value(self) -> float | None:
-        """Return the value at the mean distance: of factors the geometric mean, of others the
-        mean.
-        """
+        """Return the value at the mean distance: a geometric mean for factors, else the mean."""
         if len(self.outcomes) == 1:
             return self.outcomes[0].value
         return None if self.distance is None else self.kind.at(self.distance, self.threshold)
@@ -210,12 +208,12 @@ class Finding:
 
     @property
     def cause(self) -> str:
-        """Return what decided, if that is the same for all networks whose outcome is this one."""
+        """Return the cause, if all networks with this outcome share it."""
         return _shared(found.cause for found in self.outcomes if found.fires is self.fires)
 
     @property
     def note(self) -> str:
-        """Return how to read the value, if that is the same for all networks."""
+        """Return the note on the value, if all networks share it."""
         return _shared(found.note for found in self.outcomes if found.fires is self.fires)
 
     @property
@@ -254,7 +252,7 @@ class Judgement:
 
     @property
     def labels(self) -> list[int]:
-        """Return the seeds of audits, or their numbers from 1 where no seed was recorded."""
+        """Return the seeds of the networks; their numbers from 1 if no seed was recorded."""
         if self.unit == "file":
             return list(range(1, self.count + 1))
         return [network.label for network in self.networks]
@@ -271,7 +269,7 @@ class Judgement:
 
     @property
     def fires(self) -> dict[str, bool | None]:
-        """Return which checks fire; None where one was not evaluated."""
+        """Return for every check whether it fires; None if it was not evaluated."""
         return {name: found.fires for name, found in self.findings.items()}
 
     @property
@@ -303,7 +301,7 @@ class Judgement:
 
     @property
     def settling(self) -> str:
-        """Return what would settle a borderline verdict, in words; empty where none is borderline."""
+        """Say what would settle a borderline verdict; empty if none is borderline."""
         deciding = set()
         for rule in RULES.values():
             if self.is_borderline(rule):
@@ -320,9 +318,7 @@ class Judgement:
 
     @property
     def flags(self) -> list[str]:
-        """List every check that fires, whether or not it decides a verdict, with its cause where
-        there is one.
-        """
+        """List every check that fires with its cause, whether or not it decides a verdict."""
         flags = []
         for name, found in self.findings.items():
             if found.fires:
@@ -338,9 +334,7 @@ class Judgement:
 
     @property
     def quoted(self) -> str:
-        """Return the verdict to quote: the three-check verdict, and the checks of other limits that
-        fire beside it.
-        """
+        """Return the verdict to quote: the three-check verdict, and every other check that fires."""
         named = set()
         if self.against(THREE):
             named = {CHECKS[name].limit for name in THREE.checks if self.fires[name]}
@@ -358,7 +352,7 @@ class Judgement:
         return f"{self.text(THREE)}, and {' and '.join(others)} {verb}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return verdicts, flags and outcomes as an audit's JSON has them."""
+        """Return verdicts, flags and outcomes for an audit's JSON."""
         verdicts: dict[str, str] = {}
         borderline: dict[str, Any] = {"checks": self.borderline}
         for name, rule in RULES.items():

@@ -24,12 +24,12 @@ class DiagnosticThresholds:
         stability_drift_ceiling: C fires above this mean pairwise cosine between batches.
         frozen_acc_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in
             percentage points.
-        loss_saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small
-            gradient comes from a saturated loss and not from an exploded state. Ours: healthy and
-            exploded networks have 1 to 100, a network at 99 % accuracy at 1e-3 and below.
+        loss_saturation: below this product ``B * median||h_L|| * median||g_L||`` a small gradient
+            comes from a saturated loss and not from an exploded state. Ours: healthy and exploded
+            networks have 1 to 100, a network at 99 % accuracy has 1e-3 and less.
 
-    Raises:
-        AuditError: a limit is not a number, not finite, or outside the range of what it limits.
+        Raises:
+        AuditError: a limit is not a finite number, or is outside its quantity's range.
     """
 
     h_norm_explosion_ratio: float = 50.0
@@ -44,15 +44,16 @@ class DiagnosticThresholds:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Return the limits by their names in a configuration and an audit's JSON, the margin as a
-        fraction.
+        """Return the limits by their names in configurations and in an audit's JSON; margins are
+        fractions.
         """
         values = {name: getattr(self, field) for name, field in FIELDS.items()}
         return values | {"depth_margin": round(self.frozen_acc_margin_pp / 100, 12)}
 
     @classmethod
     def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
-        """Build the thresholds from `limits`; those that are absent have their defaults.
+        """Build the thresholds from limits by their names in a configuration; others keep their
+        defaults.
 
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
@@ -82,7 +83,7 @@ RANGES = {
 
 
 def _checked(name: str, value: Any) -> float:
-    """Return a limit as a plain float, if it is one."""
+    """Check a limit and return it as a float."""
     low, high, expected = RANGES.get(name, RANGES[""])
     try:
         limit = float(value)
@@ -94,8 +95,8 @@ def _checked(name: str, value: Any) -> float:
 
 
 def floor_for(reference: float, samples: int) -> float:
-    """Return the floor of D2 for batches of another size than 128: the gradient of a mean loss
-    scales as 1 / B.
+    """Scale the limit of D2 from 128 samples to another number: a mean loss's gradient scales as 1
+    / B.
 
     >>> floor_for(1e-7, 128), floor_for(1e-7, 32)
     (1e-07, 4e-07)

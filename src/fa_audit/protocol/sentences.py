@@ -1,4 +1,4 @@
-"""Sentences that a judgement supports, with its own numbers, and those that it does not.
+"""Write the sentences that a judgement supports, and those that it does not support.
 
 A check that is borderline or was not evaluated supports neither of its two claims. Imports no
 torch.
@@ -39,13 +39,13 @@ INSTEAD = {
 
 
 class Ruling(NamedTuple):
-    """What may be written of one criterion.
+    """The sentences that one criterion supports, and does not.
 
     Attributes:
-        claim: True for its finding, False for the opposite, None where neither is supported.
-        may: the sentence that is supported; the numbers alone where no claim is; may be empty.
-        may_not: what is not supported, and why; empty where the better claim is supported.
-        reason: why, alone.
+        claim: True for its finding, False for the opposite, None if neither is supported.
+        may: the supported sentence, or only numbers if no claim is supported; may be empty.
+        may_not: the unsupported sentence with the reason; empty if the better claim is supported.
+        reason: the reason by itself.
     """
 
     claim: bool | None
@@ -55,11 +55,10 @@ class Ruling(NamedTuple):
 
 
 def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
-    """Return the sentences that may be written of a network or its seeds, and those that may not,
-    with the reason.
+    """Return the sentences that may be written, and those that may not, each with its reason.
 
     Args:
-        judgement: of audits.
+        judgement: of audits, not of rows of a table.
     """
     if not judgement.finite:
         return [NOT_FINITE], [NOTHING]
@@ -81,7 +80,7 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
 
 
 def rulings(judgement: Judgement) -> dict[str, Ruling]:
-    """Return what may be written of every check and credit metric."""
+    """Return the ruling on every check and credit metric."""
     ruled = {name: _ruling(name, found, judgement) for name, found in judgement.findings.items()}
     closed = _closed(judgement)
     if not closed and ruled["reference"].claim is not False:
@@ -96,7 +95,7 @@ def rulings(judgement: Judgement) -> dict[str, Ruling]:
 
 
 def _closed(judgement: Judgement) -> str:
-    """Return why nothing may be written of credits, where D2 does not decide that."""
+    """Return why nothing may be written of credits; empty if D2 decides."""
     for audit in judgement.networks:
         if audit.untrue:
             return OWN_BACKWARD
@@ -136,7 +135,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
 
 
 def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, str]:
-    """Return whether a criterion fires, None where that decides nothing; the reason; what to do."""
+    """Return whether a criterion fires, or None if it supports no claim; the reason; what to do."""
     kind = found.kind
     if found.fires is None:
         open_ = next(outcome for outcome in found.outcomes if outcome.fires is None)
@@ -189,6 +188,6 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
 
 
 def percent(*fractions: float | None) -> str:
-    """Return the mean of the fractions that are known."""
+    """Return the mean of the known fractions in percent."""
     known = [fraction for fraction in fractions if fraction is not None]
     return f"{100 * sum(known) / len(known):.1f}{NBSP}%" if known else "unknown"

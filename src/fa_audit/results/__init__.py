@@ -1,1 +1,1 @@
-"""From many audits to tables, figures, scorecard and reports."""
+"""Turn many audits into tables, figures, the scorecard and reports."""

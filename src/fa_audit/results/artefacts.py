@@ -1,7 +1,7 @@
-"""Every figure and table of a configuration: what each reads, and all of them from tidy tables that
-are there.
+"""Make the figures and tables of a configuration from tidy tables.
 
-The workflow asks the same functions, one job an artefact. Imports nothing that draws.
+The workflow uses the same functions, with one job for each figure and table. Imports nothing that
+draws.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shown = tuple[str, str, str, str, "Tidy"]
 def artefact_entry(
     config: Mapping[str, Any], grid: Grid, section: str, name: str
 ) -> dict[str, Any]:
-    """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in.
+    """Return the entry of a figure or table, with kind, settings, labels and thresholds filled in.
 
     Raises:
         AuditError: the configuration has no such figure or table.
@@ -48,11 +48,10 @@ def artefact_entry(
 
 
 def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> None:
-    """Find formulas in titles and labels that matplotlib cannot read; without dollar signs there
-    are none.
+    """Check that matplotlib can read the formulas in titles and labels.
 
     Raises:
-        AuditError: there is one; `line_of` finds its file and line.
+        AuditError: it cannot read one; the message has its file and line, from `line_of`.
     """
     texts = {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
     for name, figure in config.get("figures", {}).items():
@@ -76,16 +75,15 @@ def artefacts_from(
     output: Path,
     more: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Make every figure and table of a configuration from tidy tables; yield its name, and why it
-    is not made.
-
-    If some settings have no tables, the others are shown, and the title names what is absent. Files
-    and functions are those of the workflow; the files lie in ``OUTPUT/figures/`` and
+    """Make every figure and table of a configuration from tidy tables, in ``OUTPUT/figures/`` and
     ``OUTPUT/tables/``.
 
+    Yields the name of each, with the reason if it could not be made. If some settings have no
+    tables, the others are shown, and the title names the missing ones.
+
     Args:
-        folder: where the tables are.
-        more: keys of every entry, such as its runs and width, in place of its own.
+        folder: the folder of the tidy tables.
+        more: keys that replace those of every entry, such as ``runs`` and ``width``.
     """
     from fa_audit.results.measured import settings_in, tables_of
 
@@ -121,11 +119,11 @@ def _write(section: str) -> Callable[..., None]:
 def write_shown(
     shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: Mapping[str, Any]
 ) -> Iterator[Path]:
-    """Make figures and tables of what is in memory; yield their files, ``OUTPUT/NAME.ENDING``.
+    """Make figures and tables from tables in memory; yield their files, ``OUTPUT/NAME.ENDING``.
 
     Args:
-        inputs: the files that the tables were made of.
-        more: other keys of every entry.
+        inputs: the files from which the tables were made.
+        more: keys that replace those of every entry.
     """
     for section, kind, title, name, tidy in shown:
         entry = {"kind": kind, "title": title, "labels": {}, "thresholds": {}} | dict(more)
@@ -142,8 +140,8 @@ def board_of(tidy: Tidy) -> Iterator[Shown]:
 
 
 def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:
-    """Yield what is drawn of user audits: an overview and the layers of every setting, and the
-    board of all.
+    """Yield the figures and tables of user audits: overview and layers of every setting, and one
+    board.
     """
     for setting in tidy.settings:
         end = f"_{slug(setting)}" if len(tidy.settings) > 1 else ""

@@ -1,4 +1,4 @@
-"""Every run's verdicts in a few lines of text, read from tidy tables."""
+"""Print every run's verdicts, one line a run, from tidy tables."""
 
 from __future__ import annotations
 

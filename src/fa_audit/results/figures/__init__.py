@@ -1,11 +1,11 @@
 """Registry of figures: kind -> ``draw(tidy, *, title, labels, thresholds) -> Figure``.
 
-tidy: the tidy tables of one or more settings, of one where the kind is in `FIGURES_OF_ONE`.
-title: stands above the panels.
-labels: how to print runs and settings; their names where they are not listed.
-thresholds: limits of the checks; unused by kinds that show none (part of the common signature).
+tidy: the tidy tables of one or more settings; of exactly one for the kinds in `FIGURES_OF_ONE`.
+title: printed above the panels.
+labels: printed names of runs and settings; others keep their own names.
+thresholds: limits of the checks; kinds that show none ignore it.
 
-One new file and one line here add a figure; one that lives elsewhere is named
+To add a figure, write one file and one line here. A figure outside of this package is named
 ``package.module:function`` instead. This file holds names only and imports nothing.
 """
 

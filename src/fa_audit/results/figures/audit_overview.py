@@ -1,4 +1,4 @@
-"""The audit at one glance: what every check decides on, for each run of a setting."""
+"""The audit at one glance: the number behind every check, for each run of a setting."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ ASKED = style.MARK | {"marker": "|", "markersize": 5}
 def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The quantity behind each check, for every run, best mean accuracy first; every point is one seed
-    with its 95 % interval, the bar their mean; a ring is around a seed whose interval contains the
-    limit. Under a run's name is its verdict over the seeds: the checks that fire, and with a question
-    mark those that are borderline. D1: largest growth of the median norm of the state in one block,
-    fires above its limit. D2: median norm of the batch-mean loss's gradient at the last state, fires
-    below its limit. C: mean pairwise cosine of the batches' mean gradients at the middle state. D3:
-    accuracy on the whole test set beside that of the same seed's own frozen baseline (circle) and what
-    D3 asks for, a margin above it (tick); the dotted line is the mean of the frozen network that
-    backpropagation trained. The shaded part of a panel is where the check fires.
+    """The number behind each check, for every run, best mean accuracy first. A point is one seed
+    with its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains
+    the limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
+    fire over the seeds; a question mark means borderline. D1: largest growth of the median state
+    norm in one block.
+    D2: median norm of the batch-mean loss's gradient at the last state. C: mean pairwise cosine of
+        the
+    batches' mean gradients at the middle state. D3: accuracy on the whole test set, with the same
+    seed's own frozen baseline (circle) and the accuracy that D3 asks for (tick); the dotted line is
+    the mean accuracy of frozen blocks under backpropagation.
     """
     groups = by_run(tidy.runs, rank_runs(tidy.runs), "seed")
     names = [_name(labels.get(run, run), seeds) for run, seeds in groups.items()]
@@ -78,8 +79,8 @@ def _name(label: str, seeds: pd.DataFrame) -> str:
 def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str, kind: Check) -> None:
     """Draw a point per run and seed with its interval, a bar per run for their mean.
 
-    The interval of a margin is drawn around the accuracy, so that it reaches the mark of what is asked
-    where that is borderline.
+    The interval of a margin is drawn around the accuracy, so that it reaches the mark of what is
+    asked where that is borderline.
     """
     margin = kind.unit == "points"
     looks = style.run_styles(groups)
@@ -106,12 +107,14 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str, kind: Check
 
 
 def _places(row: int, seeds: int) -> np.ndarray:
-    """Return where the seeds of a run stand: around its tick, within its row."""
+    """Return the positions of a run's seeds, spread around its tick."""
     return row + min(SPREAD, 0.7 / seeds) * (np.arange(seeds) - (seeds - 1) / 2)
 
 
 def _baselines(ax: Axes, groups: Mapping[str, pd.DataFrame], margin: float) -> None:
-    """Draw beside every seed its own frozen baseline, and the accuracy that the depth check asks for."""
+    """Draw beside every seed its own frozen baseline, and the accuracy that the depth check asks
+    for.
+    """
     for row, seeds in enumerate(groups.values()):
         y, frozen = _places(row, len(seeds)), seeds["own_frozen_acc"].to_numpy(float)
         ax.plot(frozen, y, **FROZEN)

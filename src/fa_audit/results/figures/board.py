@@ -1,6 +1,4 @@
-"""The board as a picture: a row a rule, its accuracy joined to that of its own frozen blocks, in
-every network.
-"""
+"""The board as a figure: a row for every rule, a panel for every network."""
 
 from __future__ import annotations
 

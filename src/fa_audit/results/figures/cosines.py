@@ -32,12 +32,12 @@ PANELS = {  # column of the layers -> title and axes of its panel, and its limit
 def credit_layers(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Why a mean cosine misleads. (a) Accuracy on the whole test set against the mean over all blocks of
-    the cosine between credit and gradient. (b) That cosine of every block, at the block's output. (c)
-    Median norm of the batch-mean loss's gradient at every state: at the last one D2 fires in the shaded
-    part. A marker is one seed, a line the mean over n seeds (smallest and largest n where some are
-    missing). Markers are hollow where the gradient that they show, or that the cosine is with, is below
-    the limit of D2; in (a) that of the last state.
+    """Why a mean cosine misleads. (a) Accuracy on the whole test set against the cosine between
+    credit and gradient, averaged over all blocks. (b) The cosine of every block, at the block's
+    output. (c) Median norm of the batch-mean loss's gradient at every state; D2 looks at the last
+    state and fires in the shaded part. A marker is one seed, a line the mean over n seeds (a range
+    of n if some are missing). A hollow marker means that the gradient is below the limit of D2; in
+    (a) the gradient at the last state.
     """
     order = rank_runs(tidy.runs)
     last = CHECKS["reference"].fires(tidy.runs["grad_norm_last"], thresholds.g_norm_floor)
@@ -66,11 +66,12 @@ def credit_layers(
 def layers(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Growth, gradient and cosine along the depth, for every run; every line is the mean over the
-    seeds. (a) How many times longer a block makes the median state: D1 fires above the dashed limit.
-    (b) Median norm of the batch-mean loss's gradient at every state: at the last one D2 fires below the
-    dashed limit. (c) Mean cosine between each block's credit and the gradient at its output, where the
-    audit has credits; hollow where that gradient is below the limit of D2.
+    """Growth, gradient and cosine along the depth, for every run; a line is the mean over seeds.
+    (a) Growth of the median state norm in every block; D1 fires above the dashed limit. (b) Median
+    norm of the batch-mean loss's gradient at every state; D2 looks at the last state and fires
+    below the dashed limit. (c) Mean cosine between each block's credit and the gradient at its
+    output, if the audit has credits; a hollow marker means that this gradient is below the limit of
+    D2.
     """
     table = _hollow(tidy.layers, thresholds.g_norm_floor)
     groups = by_run(table, rank_runs(tidy.runs), "seed", "layer")
@@ -87,10 +88,7 @@ def _legend(figure: Figure, runs: list[Line2D]) -> None:
 
 
 def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
-    """Return the layers with columns of which markers are hollow.
-
-    They are where the gradient that is shown, or that a cosine is with, is below the limit.
-    """
+    """Add columns that say which markers are hollow: those whose gradient is below the limit."""
     layers = layers.sort_values("layer", kind="stable")
     below = pd.Series(CHECKS["reference"].fires(layers["grad_norm"], limit), layers.index)
     # A block's output is the state of the next row.
@@ -132,11 +130,11 @@ DOT = {"marker": ".", "markersize": 3, "alpha": 0.6, "label": "one seed"}
 def layer0_dominance(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Which blocks a mean cosine is made of: the cosine of credit and gradient in block 0 (filled),
-    whose credit trains the embedding, the mean over the blocks behind it (hollow), and the mean over
-    all blocks (bar), which is what is usually reported. Large marks are means over seeds, dots the
-    seeds; where the filled mark lies far to the right of the hollow one, block 0 carries the mean. Rows
-    by accuracy of the fully trained network, its snapshots by epoch.
+    """How much block 0 contributes to a mean cosine. Filled: the cosine of credit and gradient in
+    block 0, which reads the embedding. Hollow: the mean over the later blocks. Bar: the mean over
+    all blocks, which is usually reported. If the filled mark lies far to the right of the hollow
+    one, block 0 carries the mean. Large marks are means over seeds, dots are seeds. Rows are sorted
+    by accuracy of the fully trained network, and its snapshots by epoch.
 
     Raises:
         AuditError: no network has a credit in block 0 and in one behind it.
@@ -172,10 +170,11 @@ def layer0_dominance(
 
 
 def shares(layers: pd.DataFrame) -> pd.DataFrame:
-    """Return of every run and seed the cosine of block 0, of the ``deep`` blocks behind it and of all.
+    """Return every run's and seed's cosine of block 0, of the later blocks (``deep``) and of all
+    blocks.
 
     Raises:
-        AuditError: no network has the first and one more.
+        AuditError: no network has cosines of block 0 and of a later block.
     """
     known = layers.dropna(subset=[COSINE])
     parts = {"first": known[known["layer"] == 0], "deep": known[known["layer"] > 0], "all": known}

@@ -1,4 +1,4 @@
-"""Figures of depth: what each trained block adds, and what the number of blocks does to each method."""
+"""Figures of depth: the accuracy that each trained block adds, and the audit against depth."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _HEADING = 34  # characters of a panel's title in one line
 def depth_ladder(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The depth-utility ladder: accuracy on the whole test set with the top k blocks trained and those
-    below left at initialisation, a panel per network. k = L is the whole network; k = 0 is its own
-    frozen baseline, in which embedding and head alone are trained by the same method. A point is one
-    seed (n seeds per rung beside the methods' names), a bar and the line through it the mean over
-    seeds. Runs with a residual penalty or with random targets stand on no rung.
+    """The depth-utility ladder: accuracy on the whole test set with the top k blocks trained and
+    the lower ones left at initialisation, a panel per network. k = L is the whole network. k = 0 is
+    its own frozen baseline, in which the method trains embedding and head only. A point is one
+    seed, a bar the mean over seeds; the legend has n. Runs with a residual penalty or with random
+    targets are left out.
 
     Raises:
         AuditError: a setting has no run of a ladder.
@@ -62,9 +62,9 @@ def depth_ladder(
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return every measured rung of the ladders, as ``run, k, seed, accuracy``.
 
-    Rung k has the top k blocks trained: k = L is the plain run, 0 < k < L the run whose first L - k
-    blocks stay at initialisation, and k = 0 the plain run's own frozen baseline. All are called after
-    the plain run.
+    Rung k has the top k blocks trained: k = L is the plain run, 0 < k < L a run whose first L - k
+    blocks are frozen, and k = 0 the plain run's own frozen baseline. ``run`` is the plain run's
+    name.
 
     Raises:
         AuditError: no run stands on a rung.
@@ -97,13 +97,12 @@ _PANELS = {  # column of the runs -> title and axis of its panel, and its check
 def depth_sweep(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The effect of depth, for networks that differ in their number of blocks. (a) Accuracy on the
-    whole test set. (b) Largest growth of the median norm of the state in one block: D1 fires above its
-    limit. (c) Median norm of the batch-mean loss's gradient at the last state: D2 fires below its
-    limit. (d) Accuracy minus the accuracy of the own frozen baseline of the same depth and seed, in
-    percentage points: D3 fires below its limit. A marker is one seed, a line the mean over n seeds
-    (smallest and largest n where some are missing). The shaded part of a panel is where the check
-    fires.
+    """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on
+    the whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
+    norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the own
+    frozen baseline of the same depth and seed, in percentage points. A check fires in the shaded
+    part of its panel. A marker is one seed, a line the mean over n seeds (a range of n if some are
+    missing).
 
     Raises:
         AuditError: two settings have the same depth.

@@ -28,11 +28,11 @@ def write_figure(
 
     Args:
         entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
-        inputs: the tidy tables that it is drawn from, or what `tidy` was made of.
+        inputs: the files of tidy tables that it is drawn from, or that `tidy` was made from.
         figures: files to write: PDF, PNG, SVG.
 
-    Raises:
-        AuditError: a file is not a table, or the formula of a text cannot be read.
+        Raises:
+        AuditError: a file is not a table, or matplotlib cannot read a formula.
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)

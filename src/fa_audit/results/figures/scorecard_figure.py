@@ -1,4 +1,4 @@
-"""The scorecard at one glance: how far every number that was run lies from the published one."""
+"""The scorecard at one glance: the distance of every number from the published one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MARKS = {
 
 @style.styled
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
-    """Every number that the paper published against ours, of the same network, data, training and
-    seeds: a row per setting, with how many of its numbers agree and how many were not run. A mark is
-    a number; its place is its distance from the published one, in units of what its rule allows.
-    Numbers farther away are drawn at the edge. Bounds, verdicts and orders have no distance: they are
-    counted only.
+    """Published numbers against ours, of the same network, data, training and seeds. A row is a
+    setting, with the counts of its numbers that agree and that were not run. A mark is a number;
+    its position is the distance from the published one, in units of what its rule allows. Numbers
+    farther away are drawn at the edge. Bounds, verdicts and orders have no distance; they are only
+    counted.
     """
     count = counted(rows)
     settings = dict(list(count.groupby("setting", sort=False)))

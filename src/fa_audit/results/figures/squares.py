@@ -32,11 +32,11 @@ MISSING = "#F4F4F4"
 
 
 class Outcome(NamedTuple):
-    """What the audits of a run over its seeds come to.
+    """The outcome of a run over its seeds, as a square shows it.
 
     Attributes:
-        name: of `OUTCOMES`.
-        checks: labels of the checks that fire, with ``?`` of those that are borderline.
+        name: one of `OUTCOMES`.
+        checks: labels of the checks that fire; ``?`` marks borderline ones.
     """
 
     name: str
@@ -68,12 +68,12 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
 def verdict_matrix(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Verdicts of every run (rows, best mean accuracy first) in every setting (columns), over n seeds;
-    what was not run has no square. FAIL is the verdict of the three-check protocol, walk-back that of
-    the four-check one alone. Under it are the checks that fire, by the mean over the seeds: D1 growth
-    of states, D2 reference gradient, C cross-batch stability, D3 depth utility, and the infinity sign
-    for a state, gradient or logit that is not finite; a question mark stands at checks whose 95 %
-    interval contains their limit.
+    """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
+    (columns); a run that was not made has no square. FAIL is a verdict of three checks, walk-back
+    of the four checks only. Below it are the checks that fire, by the mean over seeds: D1 growth of
+    states, D2 reference gradient, C cross-batch stability, D3 depth utility. The infinity sign
+    means a state, gradient or logit that is not finite, a question mark a 95 % interval that
+    contains the limit.
     """
     order = rank_runs(tidy.runs)
     headings = [labels.get(setting, setting) for setting in tidy.settings]
@@ -105,15 +105,15 @@ STRATEGIES = {
 def decision_utility(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Claims that readers of different reports would withdraw: in every cell the number of trained
-    networks withdrawn and, behind the stroke, the number for which the report has what it needs, over
-    all seeds and settings; "n/a" where there are none; darker is more. "Accuracy only": nothing to
-    compare the accuracy with (chance level is in no report), hence nothing withdrawn. "+ cosine":
-    withdrawn where the cosine between credit and gradient, averaged over all blocks, is not above 0.
-    "+ shallow baseline": where the accuracy is not above that of the same network without blocks,
-    trained by backpropagation. "+ D1" to "+ D3": where this one check of the protocol fires. "Full
-    protocol": where the four-check verdict is "needs walk-back"; an incomplete verdict counts as not
-    measured. Rows by mean accuracy, best first.
+    """Claims that a reader of each kind of report would withdraw. A cell has the number of networks
+    withdrawn / the number for which the report has what it needs, over all seeds and settings;
+    darker is more, "n/a" means none. "Accuracy only" withdraws nothing, because nothing is there to
+    compare with. "+ cosine" withdraws a network if the cosine between credit and gradient, averaged
+    over all blocks, is not above 0. "+ shallow baseline": if the accuracy is not above that of the
+    same network
+    without blocks, trained by backpropagation. "+ D1" to "+ D3": if this check fires. "Full
+    protocol": if the four-check verdict is "needs walk-back"; incomplete verdicts are not counted.
+    Rows are sorted by mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
     order = rank_runs(tidy.runs)
@@ -139,12 +139,12 @@ CREDITS = ("deep_cosine", "deep_rho", "deep_nudging")
 def triangulation(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Do four measures of what a credit is worth rank the runs alike? In every square the rank under a
-    measure, 1 is best and darkest, = is shared, and in parentheses the mean over seeds that it follows
-    from, with the number of seeds where some have none; n/a without a value. Cosine of credit and
-    gradient, perturbation correlation and nudging (change of the loss after a small step against the
-    credit) are means over the blocks l >= 1 of the trained network; the loss decrease is the mean
-    training loss of the first epoch minus that of the last. Rows by the first measure.
+    """Do four measures of a credit rank the runs alike? A square has the rank (1 is best and
+    darkest, = is shared) and in parentheses the mean over seeds, with their number if some have no
+    value; n/a means no value. Cosine of credit and gradient, perturbation correlation, and nudging
+    (change of the loss after a small step against the credit) are means over the blocks l >= 1 of
+    the trained network. The loss decrease is the mean training loss of the first epoch minus that
+    of the last. Rows are sorted by the first measure.
     """
     values = seed_values(tidy)
     runs = values.groupby("run")
@@ -169,7 +169,7 @@ def triangulation(
 
 
 def seed_values(tidy: Tidy) -> pd.DataFrame:
-    """Return every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN without one.
+    """Return a row per run and seed with all `MEASURES`; NaN for a missing one.
 
     A run of one epoch has no loss decrease.
     """

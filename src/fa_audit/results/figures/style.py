@@ -1,4 +1,4 @@
-"""The one look of all figures, and the parts that several of them share."""
+"""The common look of all figures, and parts that several of them share."""
 
 from __future__ import annotations
 
@@ -132,12 +132,14 @@ _ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
 
 
 def context() -> AbstractContextManager[None]:
-    """Return a context of matplotlib's defaults and this look, whatever the user's settings are."""
+    """Return a context with matplotlib's defaults and this look, ignoring the user's settings."""
     return matplotlib.style.context(["default", _RC])
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Draw in `context`, with a layout that is computed once: every rendering has the same places."""
+    """Decorate a drawing function: it draws in `context`, with a layout that is the same in all
+    formats.
+    """
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
@@ -184,7 +186,7 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
 
     Args:
         path: ends in .pdf, .png or .svg.
-        origin: what it was made from, for the file's metadata.
+        origin: code and inputs of the figure, for the file's metadata.
     """
     suffix = Path(path).suffix
     metadata = _METADATA[suffix] | {_ORIGIN[suffix]: origin}
@@ -201,7 +203,7 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
 
 @dataclass(frozen=True)
 class RunStyle:
-    """How one run is drawn, everywhere in a figure."""
+    """Colour, marker and line of one run, everywhere in a figure."""
 
     colour: str
     marker: str
@@ -229,10 +231,11 @@ class RunStyle:
 
 
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
-    """Return a style per run: colour and marker are its method's, in every figure.
+    """Return a style per run; a method has the same colour and marker in every figure.
 
-    Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its
-    marker and broken lines. User-defined methods have looks of their own, in the order of names.
+    Variants of a method (penalties, frozen blocks, random targets, snapshots) have half-filled
+    markers and broken lines. User-defined methods get the remaining looks in the order of their
+    names.
     """
     looks = dict(LOOKS)
     own = cycle(product(_OWN_MARKERS, _OWN_COLOURS))
@@ -273,10 +276,10 @@ def mark_handles() -> list[Artist]:
 
 
 def check_texts(texts: Iterable[str], where: str = "figure") -> None:
-    r"""Refuse formulas that matplotlib cannot read: two dollar signs enclose a formula.
+    r"""Check that matplotlib can read the formulas in texts, which dollar signs enclose.
 
     Raises:
-        AuditError: a text is not such a formula; ``\$`` is a dollar sign.
+        AuditError: it cannot read one; write ``\$`` for a dollar sign.
     """
     for text in filter(str.strip, texts):
         try:
@@ -322,7 +325,7 @@ def power(value: float, *, digits: int = 7) -> str:
 
 
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels; a run without one is called after its method's.
+    """Return the labels; a run without a label is named after its method's label.
 
     >>> names(["dfa+penalty1e-2", "fa"], {"dfa": "DFA"})
     {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda=10^{-2}$'}
@@ -344,11 +347,11 @@ def _variant(part: str) -> str:
 def counted(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, str]:
-    """Return names of runs with the number of seeds behind the means.
+    """Return the names of runs with the number of seeds that each mean averages.
 
     Args:
         groups: the rows of every run.
-        columns: what is averaged; `at`: the columns that say where each mean stands.
+        columns: the averaged columns; `at`: columns by which the means are grouped.
     """
     called = {}
     for run, group in groups.items():
@@ -385,8 +388,8 @@ def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bo
 
     Args:
         check: name of the limit.
-        axis: on which the values stand.
-        named: False beside a panel that has the name already.
+        axis: the axis of the values, ``"x"`` or ``"y"``.
+        named: False if a neighbouring panel already has the name.
     """
     side, upright = of_limit(check).side, axis == "x"
     line, shade, ends = ax.axhline, ax.axhspan, ax.get_ylim
@@ -418,7 +421,7 @@ def name_rows(ax: Axes, labels: Sequence[str]) -> None:
 
 
 def rows_height(labels: Iterable[str], lines: int = 1) -> float:
-    """Return the inches of rows that are as high as the tallest label, or as `lines` of text."""
+    """Return the height in inches of rows that fit the tallest label, or `lines` of text."""
     found = list(labels)
     tallest = max([lines, *(label.count("\n") + 1 for label in found)])
     return len(found) * (tallest * LINE + 0.1)
@@ -433,13 +436,13 @@ def numbers(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray
 
 
 def mean(values: np.ndarray) -> float:
-    """Return the mean of the measured values; NaN where there is none or one is infinite."""
+    """Return the mean of the measured values; NaN without any, or if one is infinite."""
     found = float(pd.Series(values).mean())
     return found if np.isfinite(found) else np.nan
 
 
 def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
-    """Return the values, NaN where the axis cannot show them."""
+    """Return the values, with NaN for those that the axis cannot show."""
     scales = {"x": ax.get_xscale(), "y": ax.get_yscale()}
     showable = np.isfinite(values)
     if scales[axis] == "log":
@@ -450,13 +453,12 @@ def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
 def mark_off_scale(
     ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y"
 ) -> None:
-    """Draw an arrow at the end of an axis for infinite values, at the start of a log axis for zeros.
-
-    NaN is absent.
+    """Draw arrows for infinite values at the end of an axis, and for zeros at the start of a log
+    axis.
 
     Args:
-        along: where the values stand on the other axis.
-        axis: on which the values stand.
+        along: positions of the values on the other axis.
+        axis: the axis of the values, ``"x"`` or ``"y"``.
     """
     hidden = np.isnan(on_scale(ax, values, axis)) & ~np.isnan(values)
     for label, where in ((INFINITE, values == np.inf), (ZERO, values <= 0)):
@@ -482,10 +484,10 @@ def points(
     axis: str = "y",
     hollow: np.ndarray | None = None,
 ) -> None:
-    """Draw a run's marker for every seed, an arrow where the axis cannot show its value.
+    """Draw a run's marker for every seed, or an arrow for a value that the axis cannot show.
 
     Args:
-        axis: on which the values stand.
+        axis: the axis of the values, ``"x"`` or ``"y"``.
         hollow: which markers are not filled; none by default.
     """
     values, along = (x, y) if axis == "x" else (y, x)

@@ -1,4 +1,4 @@
-"""How much each verdict depends on a threshold: how many networks a check faults as it is swept."""
+"""How much each verdict depends on a threshold: the share of networks that fire as it is swept."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ RING = style.RING | {"color": "black"}
 def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """How much every verdict depends on a threshold. A row is a run (in parentheses the number of its
-    trained networks, over all seeds and settings). The area is the fraction of them on which the check
-    would fire at each threshold, of those for which it was evaluated, and fills the row where all
-    would: dark where no other check fires, so that the verdict would change, light where another walks
-    the run back anyway. The dashed line is the protocol's threshold; a circle on it marks a run with a
-    network that is borderline there, whose 95 % interval contains it. Margins in percentage points.
+    """How much every verdict depends on a threshold. A row is a run, with the number of its trained
+    networks over all seeds and settings. The height of the area is the fraction of networks on
+    which the
+    check would fire at each threshold, of those for which it was evaluated; a full row means all.
+    Dark: no other check fires, so that the threshold decides the verdict. Light: another check
+    fires anyway. The dashed line is the protocol's threshold; a circle on it marks a run with a
+    borderline network. Margins are in percentage points.
     """
     runs = with_margin(tidy.runs)
     order, counts = rank_runs(runs), runs["run"].value_counts()
@@ -73,7 +74,7 @@ def draw(
 
 
 def sweep(kind: Check, values: pd.Series, limit: float) -> np.ndarray:
-    """Return rising thresholds: every value, at which the outcome changes, the limit, both ends."""
+    """Return rising thresholds: all values, at which the outcome changes, the limit, and both ends."""
     inner = np.unique([*values[np.isfinite(values)], limit])
     if kind.unit != "factor":
         beyond = BEYOND * (inner[-1] - inner[0]) or 0.1
@@ -84,15 +85,15 @@ def sweep(kind: Check, values: pd.Series, limit: float) -> np.ndarray:
 
 
 def swept(kind: Check, values: pd.Series, elsewhere: pd.Series, at: np.ndarray) -> np.ndarray:
-    """Return two fractions of networks at every threshold: a check fires, and nothing else does.
+    """Return two fractions of networks at every threshold: the check fires, and it fires alone.
 
     Args:
-        values: the number of each network that the check decides on; NaN where it was not evaluated.
-        elsewhere: whether another check walks the network back, at the protocol's thresholds.
+        values: the number behind the check for every network; NaN if it was not evaluated.
+        elsewhere: whether another check fires at the protocol's thresholds.
         at: the thresholds, shape (T,).
 
     Returns:
-        Shape (2, T); NaN if the check was evaluated for none.
+        Shape (2, T); NaN if the check was evaluated for no network.
     """
     known = values.notna().to_numpy()
     if not known.any():
@@ -111,7 +112,9 @@ def _curves(
     values: pd.Series,
     elsewhere: pd.Series,
 ) -> None:
-    """Draw one run's row: an area as high as the fraction that fires, a darker one as that alone."""
+    """Draw one run's row: the fraction that fires as an area, and darker the fraction that fires
+    alone.
+    """
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check
     # fires no more.
     step = "post" if kind.side == "above" else "pre"

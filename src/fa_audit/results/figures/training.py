@@ -1,4 +1,4 @@
-"""Figures of norms and accuracy over training, at every setting and at every residual penalty."""
+"""Figures of norms and accuracy over training, by setting and by residual penalty."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference
 def trajectories(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Norm of the last state (left), norm of the reference gradient there (middle), and test accuracy
-    (right) after every epoch; one line per run and seed, one row per setting. The norms have the same
-    scale in all rows. Below the limit of the reference gradient (shaded) D2 fires, and a cosine with
-    that gradient says nothing. Rings are at the first epoch at which a check fired in that run and
-    seed: D1, on the growth across any one block, in the left panel; D2 in the middle one.
+    """Norm of the last state (left), norm of the reference gradient there (middle), and test
+    accuracy (right) after every epoch; one line per run and seed, one row per setting. D2 fires in
+    the shaded part, where a cosine with that gradient says nothing. Rings mark the first epoch at
+    which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the
+    norms.
     """
     tidy = joined(tidy)
     order = rank_runs(tidy.runs)
@@ -72,8 +72,8 @@ def trajectories(
 def joined(tidy: Tidy) -> Tidy:
     """Return one history per run and seed, under the run's own name.
 
-    It begins with the snapshots of the run, which alone have epoch 0. Everything else about a run is
-    that of its latest network.
+    It begins with the run's snapshots, because only they have epoch 0. Everything else about a run
+    comes from its latest network.
     """
     runs = tidy.runs.assign(until=tidy.runs["run"].map(lambda run: parse_run(run).until))
     runs = runs.sort_values("until", kind="stable").assign(
@@ -100,7 +100,7 @@ def _curves(
     """Draw a column of the last states: one thin line per run and seed, the best run on top.
 
     Args:
-        fired: by run and seed the epoch at which a check first fired, around which there is a ring.
+        fired: the epoch at which a check first fired, by run and seed; a ring marks it.
     """
     looks = style.run_styles(order)
     for rank, run in reversed(list(enumerate(order))):
@@ -144,14 +144,15 @@ def penalty_rescue(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """The effect of a residual penalty. (a), (b): median norm of the last state and of the loss's
-    gradient there after every epoch, one panel per penalty, one line per method and seed; in the shaded
-    part D2 fires. (c), (d): cosine of the credit with the reference gradient, and perturbation
-    correlation of the credit with measured changes of the loss, both means over the blocks behind the
-    first; the bars are the cosine with feedback that the network has never seen, two standard
-    deviations of 20 draws around their mean. (e): accuracy on the whole test set; the dotted lines are
-    the mean accuracies of the methods' own frozen baselines, which have no penalty. A marker is one
-    seed, a line the mean over n seeds (smallest and largest n where some are missing). Penalties, 0
-    among them, are spaced equally.
+    gradient there after every epoch; one panel per penalty, one line per method and seed; D2 fires
+    in the shaded
+    part. (c): cosine of the credit with the reference gradient, averaged over the blocks after the
+    first; the bars are the cosine under feedback that the network has never seen, mean and two
+    standard deviations of 20 draws. (d): correlation of the credit's predictions with measured
+    changes of the loss, averaged likewise. (e): accuracy on the whole test set; dotted lines are
+    mean accuracies of the methods' own frozen baselines, which have no penalty. A marker is one
+    seed, a line the mean over n seeds (a range of n if some are missing). Penalties, 0 included,
+    are spaced equally.
     """
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))

@@ -1,10 +1,10 @@
 """Registry of tables: kind -> ``build(tidy, *, title, labels) -> Table``.
 
-tidy: the tidy tables of one or more settings, of one where the kind is in `TABLES_OF_ONE`.
+tidy: the tidy tables of one or more settings; of exactly one for the kinds in `TABLES_OF_ONE`.
 title: the beginning of the caption.
-labels: how to print runs and settings; their names where they are not listed.
+labels: printed names of runs and settings; others keep their own names.
 
-One new file and one line here add a table; one that lives elsewhere is named
+To add a table, write one file and one line here. A table outside of this package is named
 ``package.module:function`` instead. This file holds names only and imports nothing.
 """
 
