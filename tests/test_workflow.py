@@ -379,7 +379,7 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everythin
         assert {Path(path).name for path in ARTEFACTS} <= {Path(n).name for n in report.namelist()}
         (page,) = (name for name in report.namelist() if name.endswith("report.html"))
         text = report.read(page).decode()
-    assert "1 Scorecard" in text and "Every number that the paper published" in text
+    assert "1 Scorecard" in text and "Published numbers against ours" in text
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The rules by which a published number is compared with measured ones (docs/reproduction.md)."""
+"""Compare a published number with measured ones, by the rules in docs/reproduction.md."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Comparison:
 
     Attributes:
         verdict: agrees, differs or not run.
-        rule: the rule with its numbers, and the answer.
-        reproduced: the mean over seeds, the answer of the seeds, or the runs in the measured order.
-        summary: of a mean.
-        distance: of a mean from the published value, in units of what the rule allows.
-        n: the seeds that were compared.
+        rule: the rule with its numbers, and the result.
+        reproduced: the mean over seeds, the seeds' answer, or the runs in their measured order.
+        summary: mean, deviation and interval, if the number is a mean.
+        distance: distance of a mean from the published value, in units of what the rule allows.
+        n: number of seeds.
     """
 
     verdict: str
@@ -40,10 +40,10 @@ class Comparison:
 
 
 def compare(entry: Entry, measured: Measured) -> Comparison:
-    """Compare one published number with what tables say of its runs.
+    """Compare one published number with the measured values of its runs.
 
     Args:
-        measured: values by run and seed; a run without rows has no seeds.
+        measured: values by run and seed; empty for a run that was not made.
     """
     numbers = {run: list(seeds.values()) for run, seeds in combined(entry, measured).items()}
     n = min(map(len, numbers.values()))
@@ -66,9 +66,9 @@ def _compared(entry: Entry, numbers: Mapping[str, Sequence[Any]]) -> Comparison:
 
 
 def combined(entry: Entry, measured: Measured) -> Measured:
-    """Return the numbers of an entry's runs, of the seeds that all of them have.
+    """Return the numbers of an entry's runs, for the seeds that all of them have.
 
-    One run's numbers are less those of another run, or divided by them, where the entry says so.
+    If the entry has ``minus`` or ``over``, another run's numbers are subtracted, or divide.
     """
     common = set.intersection(*map(set, measured.values()))
     runs = {}

@@ -1,6 +1,4 @@
-"""Every kind of figure and table, for the checks of a configuration and for the report. Imports no
-torch.
-"""
+"""All kinds of figures and tables, and their captions. Imports no torch."""
 
 import ast
 from importlib.util import find_spec
@@ -19,9 +17,9 @@ SCORECARD = "fa_audit.results.figures.scorecard_figure:draw"
 
 
 def caption(kind: str) -> str:
-    """Return the caption of a kind in the report: the first paragraph of its docstring.
+    """Return the caption of a kind: the first paragraph of its docstring.
 
-    Tables of this package have none: they print their own.
+    Tables of this package print captions of their own, and have an empty one here.
 
     Raises:
         AuditError: a user's kind has no docstring.

@@ -1,6 +1,6 @@
-"""The tidy tables of a folder such as ``reference/measured``.
+"""Read the tidy tables of a folder such as ``reference/measured``.
 
-A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``.
+The folder has ``SETTING/{runs,layers,trajectories,work}.csv``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "m
 
 
 def measured_folder(folder: str | Path | None) -> Path:
-    """Return the folder to read: the one given, or the one that comes with the project.
+    """Return the given folder, or else the one that comes with the project.
 
     Raises:
         AuditError: there is none, or it holds no tables.
@@ -29,7 +29,8 @@ def measured_folder(folder: str | Path | None) -> Path:
     found = provided(folder or FOLDER)
     if not settings_in(found):
         raise AuditError(
-            f"--from: found no tables SETTING/runs.csv in '{found}'; expected a folder such as {FOLDER} of the project,"
+            f"--from: found no tables SETTING/runs.csv in '{found}'; expected a folder such as "
+            f"{FOLDER} of the project,"
             " or results/tidy of your own: name it with --from."
         )
     return found
@@ -41,17 +42,18 @@ def settings_in(folder: Path) -> list[str]:
 
 
 def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEASURED) -> list[Path]:
-    """Return the paths of tables of settings; one of trajectories may be missing.
+    """Return the paths of the tables of settings; tables of trajectories may be missing.
 
     Raises:
-        AuditError: another one is missing, or the table of runs lacks columns.
+        AuditError: another table is missing, or the table of runs lacks columns.
     """
     paths = [folder / setting / f"{name}.csv" for setting in settings for name in names]
     for path in paths:
         if not path.is_file() and path.stem != "trajectories":
             known = listed(settings_in(folder)) or "none"
             raise AuditError(
-                f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}."
+                f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings "
+                f"{known}."
             )
         found = set(read_table(path)) if path.stem == "runs" else set(NEEDED)
         if missing := [name for name in NEEDED if name not in found]:
@@ -62,5 +64,5 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
 
 
 def read_measured(folder: Path) -> Tidy:
-    """Read every setting's runs and what their trainings took; errors as of `tables_of`."""
+    """Read every setting's runs and the costs of their trainings; errors as in `tables_of`."""
     return read_tidy(tables_of(folder, settings_in(folder), ("runs", "work")))

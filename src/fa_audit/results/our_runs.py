@@ -1,6 +1,4 @@
-"""Our runs, found by what they are: a run counts as a published one whose specification and limits
-are the same.
-"""
+"""Find our runs of published experiments: runs with the same specification and limits."""
 
 from __future__ import annotations
 
@@ -64,10 +62,10 @@ class OurRuns:
                     self._same[name].append(key)
 
     def measured(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
-        """Return what the tables have of an entry's quantity, by run and seed.
+        """Return the measured values of an entry's quantity, by run and seed.
 
         Args:
-            specs: of the entry's runs, as a script trains them.
+            specs: specifications of the entry's runs, as a script trains them.
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():
@@ -78,7 +76,7 @@ class OurRuns:
         return found
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
-        """Return a cell as a number, NaN where there is none, or as an answer."""
+        """Return a cell as a number or an answer; NaN for an empty one."""
         cell = self._measured_cell(entry, key)
         if entry.kind == "verdict":
             return self._answer(entry, key, cell)
@@ -124,10 +122,10 @@ def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[s
 
 
 def _first_below(tidy: Tidy) -> list[Any]:
-    """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
-    paper's floor.
+    """Return for every run the first epoch with ``||g_L||`` on 1,024 samples below the paper's
+    limit.
 
-    None where it never is, and "none" where the training was not followed.
+    None if it never is; "none" if the training has no trajectory.
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])

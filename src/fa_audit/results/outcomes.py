@@ -1,4 +1,4 @@
-"""Outcomes of checks over many runs, from the boolean columns of the runs table."""
+"""Count the outcomes of checks over many runs, from the boolean columns of the runs table."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from fa_audit.results.tidy import Tidy, judged
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return whether each run is walked back for a check of the four-check verdict, by its label,
-    or for `NON_FINITE`; NA where a check was not evaluated.
+    """Return a column for every check of the four-check verdict, and `NON_FINITE`: whether it
+    fires.
+
+    NA if a check was not evaluated.
     """
     found = {}
     for label, check in four_checks().items():
@@ -23,8 +25,8 @@ def reasons(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def near_limit(runs: pd.DataFrame, check: str) -> np.ndarray:
-    """Return for every run whether a check's interval contains its limit; False where nothing is
-    known.
+    """Return for every run whether a check's interval contains its limit; False without an
+    interval.
 
     Args:
         check: its name in an audit.
@@ -50,10 +52,10 @@ def _judged(runs: pd.DataFrame, rule: Rule) -> pd.Series:
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """Return what every strategy decides about every row of the runs table: 1 withdrawn, 0 kept,
-    NaN without a number.
+    """Return a column for every strategy: 1 if it withdraws the run's claim, 0 if not, NaN if
+    unknown.
 
-    Columns are the `STRATEGIES` of `fa_audit.results.figures.squares`.
+    The strategies are the `STRATEGIES` of `fa_audit.results.figures.squares`.
     """
     runs, cosine = tidy.runs, tidy.mean_of_blocks(f"cosine{AT_INPUT}")
     accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)

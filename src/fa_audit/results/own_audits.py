@@ -1,4 +1,4 @@
-"""User audits in tidy tables: read from their files, and put into the setting that they belong to."""
+"""Read user audits, and add them to tidy tables in the settings that they belong to."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Audits = dict[RunKey, Audit]
 
 
 def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
-    """Read audits, those of one network over its seeds together, in the order in which they come.
+    """Read audits and group those of one network over its seeds, in the order of the files.
 
     Raises:
-        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from
-            others of its model.
+        AuditError: a file is not an audit, contradicts itself, repeats a seed, or differs from
+            other audits of its model.
     """
     groups: dict[str, list[Audit]] = defaultdict(list)
     for path in paths:
@@ -42,11 +42,11 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
 def append_audits(
     measured: Tidy, groups: Sequence[Judgement]
 ) -> tuple[Tidy, list[tuple[str, str]]]:
-    """Append user audits to the measured tables; return also the setting and run of each group.
+    """Append user audits to the measured tables; also return the setting and run of each group.
 
-    A run of the same network, data and budget as a measured setting belongs there; of several, to
-    the one with most runs. Others get a setting of their own, named by their network, and audits
-    without a specification `OTHERS`.
+    A run with the network, data and budget of a measured setting joins it; if several match, the
+    one with most runs. Other runs get a setting named after their network; audits without a
+    specification get the setting `OTHERS`.
     """
     if not groups:
         return measured, []
@@ -56,13 +56,14 @@ def append_audits(
 
 
 def user_audits(groups: Iterable[Judgement]) -> tuple[Tidy, Audits]:
-    """Return user audits as tables, with the trajectories beside their files, and by their keys.
+    """Return user audits as tables with the trajectories of their results folder, and the groups by
+    key.
 
-    Settings and runs have their own names, or else those of their network and method; groups that
-    would share both are numbered.
+    Settings and runs keep their names, or are named after network and method; groups that would
+    share both names are numbered.
 
     Raises:
-        AuditError: a trajectory is not one, or of another run.
+        AuditError: a trajectory's file is damaged, or of another run.
     """
     audits = _named(groups, lambda audit: audit.setting or _network_name(audit), "{}")
     return _tables(audits), {key_of(audit): audit for audit in audits}
@@ -71,10 +72,10 @@ def user_audits(groups: Iterable[Judgement]) -> tuple[Tidy, Audits]:
 def _named(
     groups: Iterable[Judgement], setting_of: Callable[[Audit], str], ending: str
 ) -> list[Audit]:
-    """Return the audits with the setting and the run by which tables know them.
+    """Name the setting and run of every audit for the tables.
 
     Args:
-        ending: of a run's name, with a place for the number of a later group of that name.
+        ending: appended to repeated names of runs, with a place for a number.
     """
     taken: set[tuple[str, str]] = set()
     audits = []
@@ -107,8 +108,8 @@ def _history(audit: Audit) -> Path | None:
 
 
 def _reread(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table as it is read from its file, numbers for texts, but with its names: a method
-    may be called NA.
+    """Convert a table as if it were read from a file, but keep its names: a method may be called
+    NA.
     """
     found = pd.read_csv(io.StringIO(table.to_csv(index=False)))
     names = [name for name in ("setting", "run", "method") if name in table]
@@ -116,7 +117,7 @@ def _reread(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def join(one: Tidy, other: Tidy) -> Tidy:
-    """Return the tables of both, the settings of the first before those of the second."""
+    """Join the tables of both; the settings of the first come first."""
     tables = {}
     for name in TIDY:
         pair = [getattr(tidy, name).astype(object) for tidy in (one, other)]
@@ -125,9 +126,7 @@ def join(one: Tidy, other: Tidy) -> Tidy:
 
 
 def _run(audit: Audit) -> str:
-    """Return the name of a run: its own, or what its specification says, or what its author called
-    it.
-    """
+    """Return the name of a run: its own, or its specification's, or its author's."""
     if audit.run or audit.spec is None:
         return audit.run or audit.model or audit.method
     spec = RunSpec.from_dict(audit.spec)
@@ -146,7 +145,7 @@ def _network(audit: Audit) -> dict[str, Any]:
 
 
 def _network_name(audit: Audit) -> str:
-    """Name the setting of an audit that belongs to no measured one."""
+    """Name the setting of an audit that belongs to no measured setting."""
     if audit.spec is None:
         return OTHERS
     name = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
@@ -154,7 +153,7 @@ def _network_name(audit: Audit) -> str:
 
 
 def _setting(audit: Audit, measured: Tidy) -> str:
-    """Return the setting to which an audit belongs."""
+    """Return the setting that an audit belongs to."""
     if audit.spec is None:
         return OTHERS
     own, columns = pd.Series(_network(audit)), list(NETWORK)

@@ -1,6 +1,4 @@
-"""The report of a run as a document: what the terminal prints, its details, and what was trained
-and audited. Imports no torch.
-"""
+"""The whole report of a run as a document: report, details, training and audit. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ UNKNOWN = "not recorded"
 
 
 def report(judgement: Judgement) -> Document:
-    """Return the report of audits of one network over its seeds, with all that is known of them."""
+    """Return the report of one network over its seeds, with everything that its audits record."""
     short, first = document(judgement), judgement.networks[0]
     about = Section("Identification", tuple(starmap(Entry, _identification(judgement))))
     credit = Section("Credit", tuple(_credit(first)))
@@ -31,7 +29,7 @@ def report(judgement: Judgement) -> Document:
 
 
 def _credit(audit: Audit) -> Iterator[Entry]:
-    """Yield the formula and the feedback that the method of a trained run states."""
+    """Yield the formula and feedback of a trained run's method."""
     if audit.spec is None:
         return
     method = stated(audit.spec["method"])
@@ -68,7 +66,7 @@ def _identification(judgement: Judgement) -> Iterator[tuple[str, str]]:
 
 
 def _each(judgement: Judgement, name: str) -> str:
-    """Return a fact of the audits, once where it is the same for all."""
+    """Return a fact of the audits, once if all share it."""
 
     def text(audit: Audit) -> list[str]:
         value = getattr(audit, name)
@@ -114,9 +112,7 @@ def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _model(audit: Audit) -> Iterator[tuple[str, str]]:
-    """Yield what is recorded of a model that was not trained here: by its configuration, or by the
-    audit.
-    """
+    """Yield the facts of a model that was not trained here, from its configuration or its audit."""
     states = ", ".join(map(str, audit.about.get("states", ())))
     own = {"model": audit.about.get("model"), "states": states, "reads": audit.about.get("reads")}
     given = audit.entry or own

@@ -1,4 +1,4 @@
-"""Every published number beside measured ones: rows, sums and claims. Imports no torch."""
+"""Compare every published number with measured ones: rows, sums and claims. Imports no torch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ def read_results(folder: Path) -> Tidy:
     """Read all runs of a folder.
 
     Args:
-        folder: of results, whose audits are made tables, or of tidy tables.
+        folder: a folder of results with audits, or one of tidy tables.
 
-    Raises:
-        AuditError: there are neither; a file is not one, or of another run, or lacks a column.
+        Raises:
+        AuditError: there are neither audits nor tables; or a file is damaged, of another run, or
+            lacks a column.
     """
     audits = sorted(folder.glob("audits/*/*/seed*.json"))
     if audits:
@@ -51,10 +52,11 @@ def read_results(folder: Path) -> Tidy:
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:
-    """Read why numbers differ, by the key of their entry; empty if the folder has no such file.
+    """Read the explanations of differing numbers, by the key of their entry; empty without such a
+    file.
 
     Raises:
-        AuditError: it is not a mapping, or names an unknown entry.
+        AuditError: the file is not a mapping, or names an unknown entry.
     """
     path = provided(folder) / _EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
@@ -75,8 +77,8 @@ def scorecard(
     columns.
 
     Args:
-        tidy: tables of all runs, by whichever script.
-        explanations: why numbers differ, by the key of their entry.
+        tidy: tables of all runs, of any script.
+        explanations: reasons why numbers differ, by the key of their entry.
     """
     ours = OurRuns(tidy)
     rows = []
@@ -89,7 +91,7 @@ def scorecard(
 
 
 def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
-    """Return the row of a number: compared with runs of its own script, or else of another one."""
+    """Compare a number with runs of its own script, or else of another script, and return its row."""
     setting = published.settings[entry.setting]
     # The setting's own script comes first.
     scripts = list(dict.fromkeys([setting.script, *published.scripts]))
@@ -136,7 +138,7 @@ def _spread(summary: Summary | None) -> dict[str, float | None]:
 
 
 def _last_epoch(spec: Mapping[str, Any]) -> int:
-    """Return the epoch after which a network is looked at."""
+    """Return the epoch after which a network is measured."""
     return int(spec.get("snapshot", spec["epochs"]))
 
 
@@ -167,7 +169,7 @@ def _text(found: Comparison) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Print a number or an answer; none where it is missing."""
+    """Print a number or an answer; print nothing for a missing one."""
     if isinstance(value, str | bool):
         return str(plain(value))
     return "none" if pd.isna(value) else f"{value:.{digits}g}"
@@ -177,7 +179,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 class Sum(NamedTuple):
-    """How many published numbers there are, how many of them were run, and how many of these agree."""
+    """Counts of published numbers: all, those that were run, and those that agree."""
 
     total: int
     run: int
@@ -185,12 +187,12 @@ class Sum(NamedTuple):
 
     @property
     def not_run(self) -> int:
-        """Return how many were not run."""
+        """Return the count of numbers that were not run."""
         return self.total - self.run
 
 
 def sum_of(rows: pd.DataFrame, verdict: str = "verdict") -> Sum:
-    """Return the sum over rows of a scorecard.
+    """Count the rows of a scorecard.
 
     Args:
         verdict: the column to count: ``verdict``, or ``released_verdict`` for the released script
@@ -201,7 +203,7 @@ def sum_of(rows: pd.DataFrame, verdict: str = "verdict") -> Sum:
 
 
 def counted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that count: every number once, and none of an excluded setting."""
+    """Return the rows that count: every number once, without excluded settings."""
     return rows[rows["counted"].astype(bool)]
 
 

@@ -1,4 +1,6 @@
-"""A scorecard as text: the headline, the paper's claims, what differs; as CSV and Markdown."""
+"""Write a scorecard as CSV, and as Markdown with the headline, the paper's claims and the
+differences.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule", "other sc
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """Return the headline: how many of the published numbers that were run agree, also where both
-    sides have seeds.
+    """Return the headline: the share of published numbers that agree, of all and of those with
+    seeds.
     """
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
@@ -32,7 +34,7 @@ def summary_line(rows: pd.DataFrame) -> str:
 
 
 def released_line(published: Published, rows: pd.DataFrame) -> str:
-    """Return how many numbers agree if the released script alone is asked, for every setting."""
+    """Return the share of numbers that agree with runs of the released script alone."""
     alone = sum_of(counted(rows), "released_verdict")
     script = published.released_script
     return (
@@ -41,7 +43,7 @@ def released_line(published: Published, rows: pd.DataFrame) -> str:
 
 
 def short_sum(rows: pd.DataFrame) -> str:
-    """Return how many of the numbers that count agree, and how many were not run."""
+    """Return the counts of numbers that agree and that were not run."""
     found = sum_of(counted(rows))
     return f"{found.agree} of {found.run} agree{_percent(found)}, {found.not_run} not run"
 
@@ -62,7 +64,7 @@ def write_scorecard(published: Published, rows: pd.DataFrame, paths: Iterable[st
 
 
 def to_markdown(published: Published, rows: pd.DataFrame) -> str:
-    """Return the headline, the claims and what differs."""
+    """Return the headline, the claims and the differences as Markdown."""
     head = f"{summary_line(rows)}.\n\n{released_line(published, rows)}.\n\n"
     return head + "\n".join(
         f"## {formats.to_markdown(table)}" for table in _tables(published, rows)
@@ -86,7 +88,7 @@ def _numbers_table(title: str, rows: pd.DataFrame) -> Table:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is printed of a number."""
+    """Return the printed cells of a number."""
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
     if row["samples"] != BATCH:
         places.append(f"{row['samples']} samples")
@@ -107,6 +109,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mean_text(value: Any, deviation: float | None, n: int) -> str:
-    """Return a mean or an answer with its n."""
+    """Print a mean or an answer with its n."""
     spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
     return f"{number(value)}{spread} (n = {n})"

@@ -1,4 +1,4 @@
-"""The audits of one network over its seeds. Imports no torch."""
+"""Read and check the audits of one network over its seeds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
                 found.append(printable(f"{key} ({shortened(one)}, not {shortened(other)})"))
         if found:
             raise AuditError(
-                f"{audit.path}: another run than {first.path}; it differs in {listed(found, SHOWN)}."
+                f"{audit.path}: another run than {first.path}; it differs in "
+                f"{listed(found, SHOWN)}."
                 " Expected the same specification but for the seed: one report for each run."
             )
     if first.unit == "file":
@@ -70,7 +71,8 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
         seed = audit.label or 0
         if seed in by_seed:
             raise AuditError(
-                f"{audit.path}: seed {seed} also in {by_seed[seed].path}; expected one file for each"
+                f"{audit.path}: seed {seed} also in {by_seed[seed].path}; expected one file for "
+                "each"
                 " seed."
             )
         by_seed[seed] = audit
@@ -78,7 +80,7 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
 
 
 def _check_different(audits: Sequence[Audit]) -> None:
-    """Check that no audit is another one under a second name."""
+    """Check that no two audits are the same one in different files."""
     measured: dict[str, str] = {}
     for audit in audits:
         # Dates and places aside; networks that are not finite may well have equal numbers.
@@ -92,7 +94,7 @@ def _check_different(audits: Sequence[Audit]) -> None:
 
 
 def _identity(audit: Audit) -> dict[str, Any]:
-    """Return what the audits of one group share, by dotted names."""
+    """Return the facts that all audits of a group must share, by dotted names."""
     shared: dict[str, Any] = {"method": audit.method}
     if audit.spec is not None:
         shared = {"spec": audit.spec | {"seed": "any"}}
@@ -107,7 +109,7 @@ def _identity(audit: Audit) -> dict[str, Any]:
 
 
 def identity_text(audit: Audit) -> str:
-    """Return a text that audits of one network share: its specification, or its name."""
+    """Return a text that is equal for audits of one network: its specification, or else its name."""
     if audit.spec is None:
         return audit.method
     return json.dumps(audit.spec | {"seed": 0}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""What ranks rules on the board: margins over frozen blocks, ranks with ties, and costs."""
+"""Compute the columns of the board: margins over frozen blocks, ranks with ties, and costs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 
 
 def with_standings(tidy: Tidy) -> Tidy:
-    """Return the tables without baselines, the runs with columns of what the board shows.
+    """Return the tables without baselines, and add the board's columns to the runs.
 
-    ``rule``: the run without its learning rate and normalisation, if that is one run of its
-        setting.
-    ``rank``: as `ranks` has it, within the setting.
-    ``own_frozen``, ``margin``, ``bp_margin``: see `_with_baselines`; fractions.
-    ``seconds``, ``device``: of the training; ``bp_seconds``: of bp's shortest training in the same
-        setting and on the same device.
+    ``rule``: the run without its learning rate and normalisation, if that is unique in its setting.
+    ``rank``: the rank within the setting, see `ranks`.
+    ``own_frozen``, ``margin``, ``bp_margin``: fractions, see `_with_baselines`.
+    ``seconds``, ``device``: time and device of the training; ``bp_seconds``: time of bp's shortest
+        training in the same setting, on the same device.
 
     Raises:
-        AuditError: there are only baselines.
+        AuditError: all runs are baselines.
     """
     runs = _with_baselines(tidy.runs.sort_values(list(KEY)))
     if runs.empty:
-        raise AuditError("board: found no run of a rule; expected others than baselines.")
+        raise AuditError("board: found baselines only; expected runs of a rule.")
     runs = runs.merge(tidy.work.reindex(columns=[*KEY, "seconds", "device"]), "left", on=list(KEY))
     rules = runs["run"].str.replace(TRAINING, "", regex=True)
     is_alone = runs.groupby(["setting", rules])["run"].transform("nunique") == 1
@@ -48,11 +47,11 @@ def with_standings(tidy: Tidy) -> Tidy:
 
 
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that are no baselines, with their margins over own frozen blocks and over
+    """Return the runs other than baselines, with their margins over own frozen blocks and
     bp+frozen.
 
-    If the setting has runs with frozen blocks, which may have chosen a learning rate of their own,
-    these are the baselines; otherwise they are those that each audit has.
+    Baselines are the setting's own runs with frozen blocks, which may have another learning rate,
+    or else those in each audit.
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow

@@ -1,6 +1,4 @@
-"""Statistics of a few seeds: mean, sample deviation, t-interval and n; ranks and groups of runs for
-display.
-"""
+"""Statistics of a few seeds, and the order of runs in tables and figures."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ from fa_audit.protocol.limits import depth_margin
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, sample deviation (divisor ``n - 1``) and 95 % t-interval of `n` values; the last two
-    None for one value.
+    """Mean, sample deviation (divisor ``n - 1``) and 95 % t-interval of `n` values.
+
+    Deviation and interval are None for one value.
     """
 
     n: int
@@ -55,8 +54,8 @@ def summarise(values: Iterable[float]) -> Summary:
 
 
 def extent(numbers: Iterable[float | None], write: Callable[[Any], str] = str) -> str:
-    """Return the smallest and the largest number, once where they are written alike; empty without
-    any.
+    """Print the smallest and the largest number, or one of them if both look alike; empty without
+    numbers.
 
     >>> extent([2, 3, 3]), extent([3, 3])
     ('2 to 3', '3')
@@ -68,8 +67,8 @@ def extent(numbers: Iterable[float | None], write: Callable[[Any], str] = str) -
 
 
 def rank_runs(runs: pd.DataFrame) -> list[str]:
-    """Return the run names by mean accuracy, best first; equal ones by name, runs without any
-    accuracy last.
+    """Return the run names by mean accuracy, best first, then by name; runs without accuracy come
+    last.
     """
     means = runs.groupby("run")[
         "accuracy"
@@ -86,23 +85,21 @@ def with_margin(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def margin_of(runs: pd.DataFrame, baseline: str, check: str) -> pd.Series:
-    """Return accuracy minus the baseline of a column, a fraction; NaN where the check of it was not
-    evaluated.
-    """
+    """Return accuracy minus a column's baseline, a fraction; NaN if `check` was not evaluated."""
     margins: pd.Series = depth_margin(runs["accuracy"].astype(float), runs[baseline].astype(float))
     return margins.where(runs[f"{check}_fires"].notna()) if f"{check}_fires" in runs else margins
 
 
 def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, pd.DataFrame]:
-    """Return the rows of every run, in the given order of runs, each run's sorted by columns."""
+    """Group rows by run, in the given order of runs; sort each group by the columns."""
     return {run: table[table["run"] == run].sort_values(list(keys)) for run in order}
 
 
 def without_penalty(run: str) -> str:
-    """Return the name of a run with penalty 0: what the runs of a penalty sweep share."""
+    """Return the run's name without its penalty, which all runs of a penalty sweep share."""
     return str(replace(parse_run(run), penalty=0.0))
 
 
 def whole(run: str) -> str:
-    """Return the name of a run after its last epoch: what its snapshots share."""
+    """Return the run's name without its snapshot, which all snapshots of a run share."""
     return str(parse_run(run).whole)

@@ -1,8 +1,7 @@
-"""Many audits as tidy tables: one row per run; per run and layer; per run, epoch and layer; what
-each run took.
+"""Write and read audits as four tidy tables: runs, layers, trajectories, and work.
 
-Times and devices of trainings have a table of their own: they differ every time, and what is made
-from the others does not.
+Times and devices of trainings are in ``work`` alone: they differ every time, and artefacts made
+from the other tables must not.
 """
 
 from __future__ import annotations
@@ -59,10 +58,9 @@ DEEP = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
 
 @dataclass(frozen=True)
 class Tidy:
-    """Input of a figure or a table: its settings in the order in which they are shown, and their
-    tables.
+    """Input of a figure or a table: its settings in the order of display, and their tables.
 
-    `tidy_of` makes them of audits; those that are not read are empty.
+    `tidy_of` makes the tables from audits; tables that are not read are empty.
     """
 
     settings: tuple[str, ...]
@@ -84,7 +82,7 @@ class Tidy:
         return column in self.runs and bool(self.runs[column].notna().any())
 
     def only(self, runs: Collection[str]) -> Tidy:
-        """Return the part of some runs, in whatever settings; all of them if none is named.
+        """Return the part of some runs in all settings; everything if none is named.
 
         Raises:
             AuditError: there is no such run.
@@ -141,13 +139,13 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
 
 
 def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
-    """Return one row per run and seed: accuracy, baselines, every check's number and outcome,
-    verdicts.
+    """Return one row per run and seed: accuracy, baselines, verdicts, number and outcome of every
+    check.
 
-    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was
-    not evaluated; so are its ``_distance`` from the limit and the ends of its 95 % interval,
-    ``_interval_low`` and ``_interval_high``. ``finite`` is False where a state, gradient or logit
-    is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
+    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty if the check was
+    not evaluated. So are its ``_distance`` from the limit and the ends of its 95 % interval,
+    ``_interval_low`` and ``_interval_high``. ``finite`` is False if a state, gradient or logit is
+    NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
     return pd.DataFrame(map(run_row, audits))
 
@@ -194,7 +192,9 @@ def _json(value: Any) -> str:
 
 
 def _baselines(audit: Audit) -> dict[str, Any]:
-    """Return the accuracies of the baselines; those of a stopped run had a larger budget."""
+    """Return the accuracies of the baselines; none for a stopped run, whose baselines trained
+    longer.
+    """
     found = {role: run.accuracy for role, run in audit.baseline_runs.items()}
     if not found:
         found = {"own": audit.baselines.own, "bp": audit.baselines.bp}
@@ -221,7 +221,7 @@ def _credits(audit: Audit) -> dict[str, Any]:
 
 
 def _mean(blocks: Sequence[Metrics], name: str) -> float | None:
-    """Average a measured value over the blocks that have it; None where none has."""
+    """Average a measured value over the blocks that have it; None if no block does."""
     values = [value_of(block, name) for block in blocks]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
@@ -244,8 +244,8 @@ def outcome_columns(checks: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
-    """Return one row per run, seed and state: norms, growth, float32 agreement, credit of the block
-    that reads it.
+    """Return one row per run, seed and state: norms, growth, float32 agreement, the next block's
+    credit.
     """
     rows: list[dict[str, Any]] = []
     for audit in audits:
@@ -262,7 +262,7 @@ def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
 
 
 def _flat(name: str, measured: Measured) -> dict[str, Any]:
-    """Return a measured quantity as columns: value, valid samples, why it is absent, spread."""
+    """Return a measured quantity as columns: value, valid samples, reason of absence, spread."""
     columns: dict[str, Any] = {
         name: measured.value,
         f"{name}_n_valid": measured.n_valid,
@@ -274,7 +274,7 @@ def _flat(name: str, measured: Measured) -> dict[str, Any]:
 
 
 def work_table(audits: Iterable[Audit]) -> pd.DataFrame:
-    """Return one row per run and seed: what its training took, on what, and digests of its data and
+    """Return one row per run and seed: time and device of its training, digests of its data and
     files.
     """
     return pd.DataFrame(
@@ -302,9 +302,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Iterable[Audit]) -> 
 
 
 def together(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Return all audits of a setting as one JSON: ``reports`` by run and seed, and ``summary``, one
-    entry for each.
-    """
+    """Return all audits of a setting as one JSON: ``reports`` by run and seed, and a ``summary``."""
     runs = runs_table(audits).rename(columns=SUMMARY)[[*KEY[1:], *SUMMARY.values()]].astype(object)
     reports = {f"{audit.run}/seed{audit.seed}": audit.to_dict() for audit in audits}
     summary = runs.where(runs.notna(), None).to_dict("records")
@@ -357,10 +355,10 @@ def _number(cell: Any) -> float | None:
 
 
 def flag_of(value: Any) -> bool | None:
-    """Return an outcome as a row holds it, a boolean, its text or its number; None for anything
+    """Read an outcome from a table's cell: a boolean, its text or its number; None for anything
     else.
 
-    pandas makes numbers of a column of booleans that is joined with an empty one.
+    Numbers occur because pandas converts booleans when it joins them with an empty column.
 
     >>> flag_of("True"), flag_of(0.0), flag_of(float("nan"))
     (True, False, None)
@@ -402,8 +400,7 @@ def _read(path: str | Path) -> Audit:
 
 
 def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
-    """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their
-    files.
+    """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the files' order.
 
     Args:
         runs: the runs to keep; all of them if none is named.
@@ -424,7 +421,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
 
 
 def _with_verdicts(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the verdicts that follow from their outcomes, whatever the file says."""
+    """Derive the verdicts of all rows from their outcomes, ignoring those in the file."""
     found = list(_verdicts(runs))
     return runs.assign(**pd.DataFrame(found, runs.index))
 
@@ -444,7 +441,8 @@ def _checked(path: Path) -> pd.DataFrame:
     found = sorted({str(name) for name in table["setting"]} - {path.parent.name})
     if found:
         raise AuditError(
-            f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its folder."
+            f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its "
+            "folder."
         )
     return table
 
@@ -470,11 +468,9 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 
 def side_of(table: pd.DataFrame, *names: str) -> str:
-    """Return the suffix of credit metrics that every row of a table has: none, or `AT_INPUT` if a
-    row has no others.
+    """Return the suffix of the credit metrics that all rows of a table have: none, or `AT_INPUT`.
 
-    Audits of before credits were compared at the blocks' outputs have cosines there, and no rho or
-    nudging.
+    Older audits have no rho and nudging at the blocks' outputs.
     """
     for name in names:
         at_input = f"{name}{AT_INPUT}"

@@ -1,1 +1,1 @@
-"""The report as one HTML file: its runs (runs), and how they are printed (render, page.html)."""
+"""The report as one HTML file: `runs` has its content, `render` and page.html its form."""

@@ -1,7 +1,8 @@
-"""The page as HTML: one file with its style, script, figures and tables that loads nothing.
+"""Render the page as one HTML file, with style, script, figures and tables inside; it loads
+nothing.
 
-Names may come from strangers. The template escapes all of them, and the page's policy lets the
-browser run no script but its own, known by its digest.
+Names may come from strangers: the template escapes all of them, and the page's policy allows no
+script but its own, by its digest.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ class Artefact:
 
     @property
     def anchor(self) -> str:
-        """Return the name of its place in the page."""
+        """Return the fragment that links to it within the page."""
         return f"{self.file.parent.name}-{self.file.stem}"
 
     @property
     def image(self) -> str:
-        """Return the figure as the address of an image, in which no script can run."""
+        """Return the figure as a data URL; no script can run in an image."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.file.read_bytes()).decode()}"
 
     @property
     def table(self) -> Markup:
-        """Return caption and table as they were written, every cell escaped."""
+        """Return caption and table from the file, whose cells are escaped."""
         text = self.file.read_text(encoding="utf-8")
         return Markup("".join(re.findall("<p>.*</table>", text, flags=re.DOTALL)))
 
@@ -101,7 +102,7 @@ def headline(runs: Sequence[PageRun]) -> str:
 
 
 def _policy(script: str) -> str:
-    """Return the Content-Security-Policy: no script but this one, and nothing from a network."""
+    """Return the Content-Security-Policy: no other script, and nothing from a network."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none';"

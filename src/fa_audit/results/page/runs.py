@@ -1,4 +1,4 @@
-"""The runs on the page: audits of one network over its seeds, and their verdict. Imports no torch."""
+"""The runs on the page, each judged over its seeds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class PageRun:
     """One run: one method in one network, over its seeds.
 
     Attributes:
-        setting, name: as the page calls them.
-        judgement: of its audits.
+        setting, name: names on the page.
+        judgement: the judgement of its audits.
     """
 
     setting: str
@@ -35,7 +35,7 @@ class PageRun:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict to quote, over the seeds; the page reads verdicts of the judge only."""
+        """Return the verdict to quote, over the seeds."""
         return self.judgement.quoted
 
     @property
@@ -45,8 +45,8 @@ class PageRun:
 
     @property
     def checks(self) -> list[tuple[str, str, bool]]:
-        """Return label, outcome over the seeds, and whether it is borderline, of every check of the
-        four-check verdict.
+        """Return label, outcome and whether it is borderline, for every check of the four-check
+        verdict.
         """
         findings = [self.judgement[name] for name in FOUR.checks]
         return [(found.kind.label, OUTCOMES[found.fires], found.borderline) for found in findings]
@@ -64,7 +64,7 @@ class PageRun:
 
     @property
     def is_baseline(self) -> bool:
-        """Return whether no block was trained, so that the run is there for comparison only."""
+        """Return whether the run is for comparison only: no block was trained."""
         audit = self.judgement.networks[0]
         spec = audit.spec
         if spec is None:
@@ -74,7 +74,7 @@ class PageRun:
 
     @property
     def has_warnings(self) -> bool:
-        """Return whether an audit warns that a number may mean something else."""
+        """Return whether an audit has warnings."""
         return any(audit.warnings for audit in self.judgement.networks)
 
     @property
@@ -84,7 +84,7 @@ class PageRun:
 
 
 def _percent(fractions: Sequence[float | None], *, signed: bool = False) -> Number:
-    """Return mean and deviation of those fractions that are known, times 100."""
+    """Return mean and deviation of the known fractions in percent."""
     known = [100 * value for value in fractions if value is not None and math.isfinite(value)]
     if not known:
         return Number(None)
@@ -96,14 +96,14 @@ def _percent(fractions: Sequence[float | None], *, signed: bool = False) -> Numb
 def read_runs(
     paths: Sequence[str | Path], labels: Mapping[str, str] | None = None
 ) -> list[PageRun]:
-    """Read audits in any order; those of one run over its seeds belong together.
+    """Read audits in any order, and group those of one run over its seeds.
 
     Args:
         paths: JSON files, one for each network.
-        labels: how settings and runs are called, by their names.
+        labels: printed names of settings and runs.
 
     Returns:
-        The runs, settings in the order of their files, in each the largest margin first.
+        The runs: settings in the order of the files, and within each the largest margin first.
 
     Raises:
         AuditError: a file is not an audit, or repeats a seed.
@@ -124,7 +124,7 @@ def read_runs(
 
 
 def _key(audit: Audit) -> tuple[str, str, str]:
-    """Return setting, name and specification but for the seed."""
+    """Return setting, name and specification without the seed."""
     if audit.spec is None:
         return audit.setting or NO_SETTING, audit.run or audit.method, ""
     spec = audit.spec

@@ -1,4 +1,4 @@
-"""The paper's tables: main audit, settings side by side, variations, penalties, fresh feedback."""
+"""The paper's tables: main audit, comparison of settings, variations, penalties, fresh feedback."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ def _first_epoch(check: str) -> Column:
 
 REGIME = (GROWTH, GRADIENT, _first_epoch("scale"), _first_epoch("reference"))
 REGIME_NOTE = (
-    "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 fire: mean ± sample "
+    "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 "
+    "fire: mean ± sample "
     "standard deviation over the seeds in which they do."
 )
 FOUR_CHECK_NOTE = (
-    "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and how many seeds agree; "
-    "borderline: the distances' t-interval contains 0 (growth and gradient in decades, others as differences)."
+    "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, "
+    "and how many seeds agree; "
+    "borderline: the distances' t-interval contains 0 (growth and gradient in decades, others "
+    "as differences)."
 )
 
 MAIN_AUDIT = (
@@ -53,8 +56,10 @@ MAIN_AUDIT = (
     FOUR_CHECK,
 )
 MAIN_AUDIT_NOTE = (
-    "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over seeds; margin: accuracy "
-    "minus own frozen baseline, seed by seed; growth: largest over seeds; ||g_L||: median over seeds. "
+    "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over "
+    "seeds; margin: accuracy "
+    "minus own frozen baseline, seed by seed; growth: largest over seeds; ||g_L||: median over "
+    "seeds. "
     f"{FOUR_CHECK_NOTE}"
 )
 
@@ -68,13 +73,14 @@ def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 COMPARISON = (ACCURACY, OWN_FROZEN, *REGIME, THREE_CHECK, FOUR_CHECK)
 COMPARISON_NOTE = (
-    "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
+    "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same "
+    "setting: mean over seeds; "
     f"{REGIME_NOTE} {FOUR_CHECK_NOTE}"
 )
 
 
 def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return settings (architectures, data sets, controls) one after the other."""
+    """Return one row per setting and run: architectures, data sets or controls compared."""
     caption = f"{title}. {COMPARISON_NOTE}"
     return run_table(tidy, COMPARISON, rows=by_setting(tidy), caption=caption, labels=labels)
 
@@ -83,15 +89,16 @@ SIZES = ("width", "depth", "epochs", "lr", *OWN_OPTIONS)
 VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, *REGIME, THREE_CHECK)
 VARIATION_NOTE = (
     "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1): "
-    "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
+    "mean ± sample standard deviation over seeds; own frozen baseline of the same network and "
+    "budget: mean over seeds; "
     f"{REGIME_NOTE}"
 )
 
 
 def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return runs by mean accuracy over all settings, each with its settings by what varies.
+    """Return runs by mean accuracy over all settings, and for each run its settings in order.
 
-    Width, depth, epochs and options of training have columns if they differ between settings.
+    Width, depth, epochs and training options get columns if they differ between settings.
     """
     order = rank_runs(tidy.runs)
     first = tidy.runs.drop_duplicates("setting").set_index("setting")
@@ -135,19 +142,23 @@ PENALTY = (
     THREE_CHECK,
 )
 PENALTY_NOTE = (
-    "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): mean ± sample standard "
-    "deviation over seeds; fresh-B null (the deep cosine with 20 feedback draws that the network has never seen): mean "
-    "and standard deviation of the draws, averaged over seeds; nudging (change of the loss by a step along the "
-    "credit, negative where it helps): mean over seeds; growth: largest over seeds; ||h_L||, ||g_L||: median over "
+    "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): "
+    "mean ± sample standard "
+    "deviation over seeds; fresh-B null (the deep cosine with 20 feedback draws that the "
+    "network has never seen): mean "
+    "and standard deviation of the draws, averaged over seeds; nudging (change of the loss by "
+    "a step along the "
+    "credit, negative where it helps): mean over seeds; growth: largest over seeds; ||h_L||, "
+    "||g_L||: median over "
     "seeds. Deep: mean over the blocks l >= 1."
 )
 
 
 def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per method and penalty: methods by mean accuracy over all penalties, the
-    penalty rising.
+    """Return one row per method and penalty: methods by mean accuracy over all penalties, penalties
+    rising.
 
-    Labels are those of methods, i.e. of runs without their penalty.
+    `labels` are those of methods, that is of runs without their penalty.
     """
     penalties = tidy.runs.set_index("run")["penalty"].to_dict()
     methods = {run: without_penalty(run) for run in penalties}
@@ -175,17 +186,22 @@ NULL_CALIBRATION = (
     GRADIENT,
 )
 NULL_CALIBRATION_NOTE = (
-    "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean over the blocks l >= 1; "
-    "null: mean and sample standard deviation of the same over 20 feedback draws that the network has never seen; z: "
-    "deep cosine minus null mean, in null deviations, seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped "
-    "cosine: the deep cosine with norms clamped at 1e-8. All are means over seeds, ± their sample standard deviation; "
-    "||g_L||: median over seeds. Methods without random feedback have no null, and draws that all give the same cosine "
+    "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean "
+    "over the blocks l >= 1; "
+    "null: mean and sample standard deviation of the same over 20 feedback draws that the "
+    "network has never seen; z: "
+    "deep cosine minus null mean, in null deviations, seed by seed (of 20 fresh draws 19 lie "
+    "within ±1.96); clamped "
+    "cosine: the deep cosine with norms clamped at 1e-8. All are means over seeds, ± their "
+    "sample standard deviation; "
+    "||g_L||: median over seeds. Methods without random feedback have no null, and draws that "
+    "all give the same cosine "
     "no z."
 )
 
 
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return deep cosines beside those of other feedback."""
+    """Return deep cosines next to those under fresh feedback."""
     names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
     side = side_of(tidy.runs, *names)
     cosine, mean, deviation = (tidy.runs[f"{name}{side}"].astype(float) for name in names)

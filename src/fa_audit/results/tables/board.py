@@ -1,6 +1,4 @@
-"""The board: every rule in every network by accuracy, with what its trained blocks add, the checks,
-its cost, and what its own source claims.
-"""
+"""The board: rules ranked by accuracy, with margins, checks, costs and the claims of their sources."""
 
 from __future__ import annotations
 
@@ -22,14 +20,20 @@ from fa_audit.results.tidy import Tidy
 
 TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
 NOTE = (
-    "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: 1 + the number of rules that are "
-    "more accurate by a paired t-test over the seeds (5 %, Holm over all pairs); rules that no test tells apart share "
-    "a rank. Margins: accuracy minus that of the same network with the rule's own frozen blocks, and with bp+frozen, "
-    "seed by seed, in points. Checks: outcome over the seeds, mean distance from the limit (growth and gradient in "
-    "decades, stability as a cosine, depth in points; negative where it fires) and its 95 % interval, and in how many "
+    "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: 1 + the "
+    "number of rules that are "
+    "more accurate by a paired t-test over the seeds (5 %, Holm over all pairs); rules that no "
+    "test tells apart share "
+    "a rank. Margins: accuracy minus that of the same network with the rule's own frozen "
+    "blocks, and with bp+frozen, "
+    "seed by seed, in points. Checks: outcome over the seeds, mean distance from the limit "
+    "(growth and gradient in "
+    "decades, stability as a cosine, depth in points; negative where it fires) and its 95 % "
+    "interval, and in how many "
     "seeds it fires; borderline where the interval contains 0. "
     "Seconds: of the shortest training, in parentheses over bp's on the same device. "
-    "Claim: what a source reports of the rule on a network and budget of its own, and backpropagation (BP) there."
+    "Claim: what a source reports of the rule on a network and budget of its own, and "
+    "backpropagation (BP) there."
 )
 
 
@@ -68,16 +72,16 @@ def claims_of_sources() -> dict[str, dict[str, Any]]:
 
 
 def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = False) -> Table:
-    """Return one row per network and rule, in each network the highest accuracy first.
+    """Return one row per network and rule; in each network the highest accuracy comes first.
 
-    Settings that claims.yaml names are networks of a rule's own source. They have no rows, but say
+    Settings in claims.yaml are networks of a rule's own source. They have no rows; they show
     whether the rule reaches its source's number.
 
     Args:
-        narrow: for a terminal: letters of checks, no claims.
+        narrow: shorten the table for a terminal: only the checks that fire, no claims.
 
     Raises:
-        AuditError: there are only baselines, or no other networks than those of sources.
+        AuditError: all runs are baselines, or all networks are those of sources.
     """
     ranked = with_standings(tidy)
     sources = {entry.get("setting") for entry in claims_of_sources().values()}
@@ -104,7 +108,7 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
 
 
 def _claim(group: pd.DataFrame) -> str:
-    """Return what a source reports of a rule, in one line."""
+    """Return a source's claim about a rule, in one line."""
     entry = claims_of_sources().get(group["method"].iloc[0])
     if entry is None:
         return "none"
@@ -117,7 +121,7 @@ def _claim(group: pd.DataFrame) -> str:
 
 
 def _reached(method: str, accuracies: pd.Series) -> str:
-    """Return whether a rule reaches its source's number on its source's network."""
+    """Say whether a rule reaches its source's number on its source's network."""
     entry = claims_of_sources().get(method, {})
     accuracy = accuracies.get((entry.get("setting"), method))
     if accuracy is None:

@@ -1,4 +1,4 @@
-"""Tables of runs: a row is one run of one setting, and its numbers summarise its seeds."""
+"""Build tables whose rows are runs of a setting, and whose numbers summarise seeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Column:
     absent: str = ""
 
     def cell(self, group: pd.DataFrame) -> Number:
-        """Return the printed number of the seeds of one row."""
+        """Print the statistic of one row's seeds."""
         found = summary_of(group[self.quantity])
         scaled = {name: _times(self.scale, found[name]) for name in STATISTICS}
         has_interval = self.spread == "interval" and scaled["low"] is not None
@@ -55,37 +55,37 @@ class Column:
         )
 
     def values(self, group: pd.DataFrame) -> dict[str, Any]:
-        """Return what the CSV has of one row: `STATISTICS` in full precision."""
+        """Return one row's values for the CSV: `STATISTICS` in full precision."""
         found = summary_of(group[self.quantity])
         return {f"{self.quantity}_{name}": value for name, value in found.items()}
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of texts, which a function makes from the seeds of each row."""
+    """A column of texts, computed by a function of each row's seeds."""
 
     heading: str
     cell: Callable[[pd.DataFrame], str | Number]
 
     def values(self, group: pd.DataFrame) -> dict[str, Any]:
-        """Return what the CSV has of one row."""
+        """Return one row's value for the CSV."""
         found = self.cell(group)
         return {self.heading: found.value if isinstance(found, Number) else found}
 
 
 def three_check(group: pd.DataFrame) -> str:
-    """Return one three-check verdict for all seeds, and how many share it."""
+    """Return the three-check verdict over the seeds, with the number of seeds that share it."""
     return judged(group).text(THREE)
 
 
 def four_check(group: pd.DataFrame) -> str:
-    """Return one four-check verdict for all seeds, and what would settle a borderline one."""
+    """Return the four-check verdict over the seeds, and what would settle a borderline one."""
     found = judged(group)
     return "; ".join(filter(None, [found.text(FOUR), found.settling]))
 
 
 def outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
-    """Return of every check, by its label: outcome, mean distance from the limit with its 95 %
+    """Return for every check, by label: outcome, mean distance from the limit with its 95 %
     interval, and the number of seeds in which it fires.
     """
     found: dict[str, Any] = {}
@@ -133,7 +133,7 @@ FOUR_CHECK = TextColumn("four-check", four_check)
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
-    """Return every (setting, run): settings in their order, in each the best mean accuracy first."""
+    """Return every (setting, run): settings in order, and within each the best mean accuracy first."""
     rows = []
     for setting in tidy.settings:
         rows += [(setting, run) for run in rank_runs(tidy.of(setting).runs)]
@@ -151,7 +151,7 @@ def run_table(
     """Return a table with a row for every (setting, run), led by the setting if there are several.
 
     Args:
-        labels: how to print runs and settings; their names where they are not listed.
+        labels: printed names of runs and settings; others keep their own names.
     """
     columns, side = _at_one_side(tidy.runs, columns)
     groups = dict(list(tidy.runs.sort_values("seed").groupby(["setting", "run"])))
@@ -183,8 +183,8 @@ def run_table(
 def _at_one_side(
     runs: pd.DataFrame, columns: Sequence[Column | TextColumn]
 ) -> tuple[list[Column | TextColumn], str]:
-    """Return the columns at the side of the blocks at which all audits have credits, and a sentence
-    that says so.
+    """Choose the credit columns that all audits have, at outputs or inputs, and a sentence that
+    says which.
     """
     plain = [column.quantity for column in columns if isinstance(column, Column)]
     credits = [name for name in plain if f"{name}{AT_INPUT}" in runs]
@@ -209,10 +209,10 @@ def _stopped(group: pd.DataFrame) -> str:
 
 
 def summary_of(values: pd.Series) -> dict[str, Any]:
-    """Return `STATISTICS` of the seeds that were measured; None where a statistic does not exist.
+    """Return `STATISTICS` of the measured seeds; None for a statistic that does not exist.
 
-    ``low`` and ``high`` are the ends of the 95 % t-interval. Infinite values leave a mean, a median
-    and a maximum.
+    ``low`` and ``high`` are the ends of the 95 % t-interval. If a value is infinite, only mean,
+    median and maximum exist.
     """
     measured = values.astype(float).dropna().to_numpy()
     summary: dict[str, Any] = dict.fromkeys(STATISTICS) | {"n": measured.size}
