@@ -97,7 +97,7 @@ def test_frozen_runs_with_a_rate_of_their_own_are_the_baselines():
     )
     assert list(rows) == ["bp", "dfa", "dfa+epoch1"]
     assert rows["dfa+epoch1"]["own frozen (%)"] == "15.0"  # after the same epoch
-    with pytest.raises(AuditError, match="no run of a rule"):
+    with pytest.raises(AuditError, match="found baselines only"):
         board_of(run("bp+frozen", **frozen))
     assert rows["dfa"]["own frozen (%)"] == "45.0"  # the best of both
     assert rows["dfa"]["margin"].startswith("+5.0")

@@ -3,7 +3,9 @@
     a_l = dCE/dh_{l+1}
     (exact; used by audits only, since the engine runs ordinary autograd)
 
-Source: Rumelhart, Hinton, Williams 1986. Constants: none. Cost: 1 by definition.
+Source: Rumelhart, Hinton, Williams 1986.
+Constants: none.
+Cost: 1 by definition.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ every minibatch.
     M_t = |N(0, 1/fan_in)|, drawn for minibatch t
 
 Source: Liao, Leibo, Poggio 2016; named brSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
-Wan, Zhai 2026. Constants: the variance 1/fan_in, ours. Cost: as uSF, and one random number per
-weight and step.
+    Wan, Zhai 2026.
+Constants: the variance 1/fan_in, ours.
+Cost: as uSF, and one random number per weight and step.
 """
 
 from __future__ import annotations

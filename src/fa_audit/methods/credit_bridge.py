@@ -11,11 +11,13 @@ V descends the sum of
 where V' is the exponential moving average of V. During the first 20 % of the epochs the credit is
 DFA's.
 
-Source: Hao, Wan, Zhai 2026. Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2
-and the weight 1 of the gradient term are the paper's; ours: the noise is relative to the rms of the
-state, 3 hidden layers of 256 units, the three kinds of target weigh as written above. V is trained
-at the network's learning rate without weight decay. Cost: BP's passes, V on (K + 1)(L + 1) states a
-sample forward, its backward, and second derivatives at the top.
+Source: Hao, Wan, Zhai 2026.
+Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2 and the weight 1 of the
+    gradient term are the paper's; ours: the noise is relative to the rms of the state, 3 hidden
+    layers of 256 units, the three kinds of target weigh as written above. V is trained at the
+    network's learning rate without weight decay.
+Cost: BP's passes, V on (K + 1)(L + 1) states a sample forward, its backward, and second derivatives
+    at the top.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 
 The embedding has a matrix of its own where block 0 changes the width.
 
-Source: Nokland 2016. Constants: none; the variance 1/C is the paper's. Cost: one forward, one
-backward, as BP.
+Source: Nokland 2016.
+Constants: none; the variance 1/C is the paper's.
+Cost: one forward, one backward, as BP.
 """
 
 from __future__ import annotations

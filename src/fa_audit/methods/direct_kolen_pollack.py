@@ -11,12 +11,14 @@ by 1 - lr * decay a step, as in Kolen-Pollack. The others are said to come to es
 their state to the output.
 
 Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). Gradient and first entries, uniform in
-+-sqrt(6 / d), are those of the authors' code (webstah/dkp-gist, utils/gradfunctions.py), where
-feedback decays as the weights do, too. Ours: one optimiser and rate, where theirs has Adam for the
-feedback, at a rate that falls by a fifth every epoch; matrices of vectors also where states are
-maps; the embedding's; states with their skips and before the next normalisation, so that a head
-behind a LayerNorm is no exact partner. Constants: none. Cost: as DFA, and the optimiser's step for
-the matrices.
+    +-sqrt(6 / d), are those of the authors' code (webstah/dkp-gist, utils/gradfunctions.py), where
+    feedback decays as the weights do, too.
+Ours: one optimiser and rate, where theirs has Adam for the feedback, at a rate that falls by a
+    fifth every epoch; matrices of vectors also where states are maps; the embedding's; states with
+    their skips and before the next normalisation, so that a head behind a LayerNorm is no exact
+    partner.
+Constants: none.
+Cost: as DFA, and the optimiser's step for the matrices.
 """
 
 from __future__ import annotations

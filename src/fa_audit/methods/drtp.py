@@ -7,10 +7,11 @@ It is DFA whose prediction p is replaced by the uniform one: no block has to wai
 output.
 
 Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target replaces the
-sign of the error up to a scale and a shift; the shift 1/C, which makes it sum to zero, is ours:
-residual blocks have no bounded output, and a target of non-zero mean pushes all samples the same
-way at every step (docs/methods.md has the comparison). Constants: none; the variance 1/C is ours,
-as for DFA. Cost: one forward, one backward, as BP.
+    sign of the error up to a scale and a shift; the shift 1/C, which makes it sum to zero, is ours:
+    residual blocks have no bounded output, and a target of non-zero mean pushes all samples the
+    same way at every step (docs/methods.md has the comparison).
+Constants: none; the variance 1/C is ours, as for DFA.
+Cost: one forward, one backward, as BP.
 """
 
 from __future__ import annotations

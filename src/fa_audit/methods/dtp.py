@@ -11,13 +11,14 @@ to the target.
 With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction where backpropagation's is
 J_l^T a_l.
 
-Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525). Constants: eta 0.33 and sigma 0.36 are
-of the authors' code for MNIST, whose loss is a batch mean and whose states are tanh units: per
-sample and relative to the rms are ours. So are the inverses: of vectors also where states are maps,
-with 256 hidden units, trained in the same step. inverse_rate 7 is that of Meulemans et al. 2020
-(arXiv 2006.14331) for DTP on MNIST; they have 19 for CIFAR-10, too much here for a run at 3e-3, and
-Lee et al. 0.34, with an epoch for the inverses before each epoch of the network. Cost: BP's,
-another forward of the blocks, three of the inverses and one backward of those.
+Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
+Constants: eta 0.33 and sigma 0.36 are of the authors' code for MNIST, whose loss is a batch mean
+    and whose states are tanh units: per sample and relative to the rms are ours. So are the
+    inverses: of vectors also where states are maps, with 256 hidden units, trained in the same
+    step. inverse_rate 7 is that of Meulemans et al. 2020 (arXiv 2006.14331) for DTP on MNIST; they
+    have 19 for CIFAR-10, too much here for a run at 3e-3, and Lee et al. 0.34, with an epoch for
+    the inverses before each epoch of the network.
+Cost: BP's, another forward of the blocks, three of the inverses and one backward of those.
 """
 
 from __future__ import annotations

@@ -16,12 +16,13 @@ follow d times the mean state. As beta -> 0, a_l tends to the gradient, with an 
 beta^2, or beta for another alpha; it is the gradient if F_l is linear.
 
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
-2402.08573), whose stable variant has 1 - alpha and alpha in these places. Constants: beta 0.01 is
-the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, a nudge as large as a cls
-token's state here. Ours: F_l is the whole block, where an authors' layer has a closed form, the
-activation of what comes up and down; hence steps, of which one would leave J_l at h_l, where d is
-the gradient at any beta; CE is linearised at h_L, theirs at the logits. Cost: BP's, and 2 steps + 2
-forward and backward passes of the blocks.
+    2402.08573), whose stable variant has 1 - alpha and alpha in these places.
+Constants: beta 0.01 is the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, a
+    nudge as large as a cls token's state here.
+Ours: F_l is the whole block, where an authors' layer has a closed form, the activation of what
+    comes up and down; hence steps, of which one would leave J_l at h_l, where d is the gradient at
+    any beta; CE is linearised at h_L, theirs at the logits.
+Cost: BP's, and 2 steps + 2 forward and backward passes of the blocks.
 """
 
 from __future__ import annotations

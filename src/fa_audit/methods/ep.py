@@ -13,10 +13,11 @@ audited credit tends to the gradients of all states below, carried up: a_embed =
 + J_l a_{l-1}; its cosine with g is below 1 by construction.
 
 Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier,
-Querlioz 2021. Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the
-symmetric option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 no
-longer settle (docs/methods.md has the search). Cost: T + 1 forward and backward passes through
-blocks and head, twice as many if symmetric.
+    Querlioz 2021.
+Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric
+    option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 no
+    longer settle (docs/methods.md has the search).
+Cost: T + 1 forward and backward passes through blocks and head, twice as many if symmetric.
 """
 
 from __future__ import annotations

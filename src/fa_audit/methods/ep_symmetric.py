@@ -4,8 +4,9 @@ The rule is that of `fa_audit.methods.ep` with ``symmetric = True``. Its update 
 order beta^2, and that of one phase an error of order beta.
 
 Source: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021 (arXiv 2006.03824), who need
-it on CIFAR-10. Constants: those of `ep`. Cost: 2 T + 1 forward and backward passes through blocks
-and head.
+    it on CIFAR-10.
+Constants: those of `ep`.
+Cost: 2 T + 1 forward and backward passes through blocks and head.
 """
 
 from __future__ import annotations

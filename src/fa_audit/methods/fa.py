@@ -10,7 +10,8 @@ CE is the batch mean, as in the paper's code: once ||g_L|| nears 1e-6 the floor 
 credit, which is why FA's residual stream stops growing where DFA's goes on.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016; block granularity as in Hao, Wan, Zhai 2026.
-Constants: none; the variance 1/d is the paper's. Cost: one forward, one backward, as BP.
+Constants: none; the variance 1/d is the paper's.
+Cost: one forward, one backward, as BP.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ This is the rule as its source and most libraries have it: skips, normalisations
 passed exactly, and only the weights are replaced. The rule `fa`, block by block, replaces the whole
 Jacobian, skip included.
 
-Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026. Constants: entries of B
-~ N(0, 1/fan_in), ours. Cost: as uSF.
+Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026.
+Constants: entries of B ~ N(0, 1/fan_in), ours.
+Cost: as uSF.
 """
 
 from __future__ import annotations

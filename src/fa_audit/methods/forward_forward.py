@@ -14,18 +14,20 @@ A label covers the first C values of the image: its largest value at the label, 
 elsewhere.
 
 Source: Hinton 2022 (arXiv 2212.13345): sum of squares; all layers but the first classify. His code
-(ffcode.zip, ffnew.m): threshold d, one per unit; states of rms 1. loeweX/Forward-Forward: uniform
-wrong labels, where his code draws probable ones; 1e-8 beside the rms, here in the root. Ours: <x,
-r>, as credits draw nothing: its floor is uniform modulo C - 1 as r varies; the overlay's values; G
-as a mean over tokens or positions; skips, with which a block's G starts near 0; states before a
-nonlinearity, where he has ReLUs; images not divided by their rms; no peer normalisation.
+    (ffcode.zip, ffnew.m): threshold d, one per unit; states of rms 1. loeweX/Forward-Forward:
+    uniform wrong labels, where his code draws probable ones; 1e-8 beside the rms, here in the root.
+Ours: <x, r>, as credits draw nothing: its floor is uniform modulo C - 1 as r varies; the overlay's
+    values; G as a mean over tokens or positions; skips, with which a block's G starts near 0;
+    states before a nonlinearity, where he has ReLUs; images not divided by their rms; no peer
+    normalisation.
 
 The head is trained by the engine on the network's plain forward pass, which no rule can change. His
 softmax reads a pass with a neutral label, 1/C at each place, where ours has pixels; states
 normalised between layers; and all layers but the first, not the last alone. So accuracy says what a
 linear head makes of the features, `classify` what the losses learned. An audit compares a_l with
 the gradient of the plain image's cross-entropy, which nothing descends: a cosine near 0 means
-another objective. Cost: three forward passes, two backward passes within blocks.
+another objective.
+Cost: three forward passes, two backward passes within blocks.
 """
 
 from __future__ import annotations

@@ -12,16 +12,18 @@ points almost anywhere, at a mean cosine of sqrt(2 / (pi d)): an audit, which se
 shows this variance as cosines near 0.
 
 Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of
-local classifiers and one n a step as in their code (google-research, local_forward_gradient,
-train_mixer_supervised.py). Ours: one n for a block, whose inside is exact, where they perturb every
-layer's preactivations; one loss and one n for a state's vector, where they have one for each patch
-and group of channels; no normalisation before a classifier; the loss on h_0.
+    local classifiers and one n a step as in their code (google-research, local_forward_gradient,
+    train_mixer_supervised.py).
+Ours: one n for a block, whose inside is exact, where they perturb every layer's preactivations; one
+    loss and one n for a state's vector, where they have one for each patch and group of channels;
+    no normalisation before a classifier; the loss on h_0.
 
 Credits draw nothing and follow a sample wherever it stands, so that n is a function of the image x,
 which is drawn anew for every minibatch: n = Phi^-1(2 |z - round(z)|), z = c W + w, with c 16 fixed
 random projections of x, and W and w of N(0, 10^2). Every n is normal up to 4.8, and those of two
-images whose root mean square difference is above 0.1 are independent. Constants: those, ours. Cost:
-as `local_pred`, and W.
+images whose root mean square difference is above 0.1 are independent.
+Constants: those, ours.
+Cost: as `local_pred`, and W.
 """
 
 from __future__ import annotations

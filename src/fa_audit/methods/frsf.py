@@ -6,7 +6,9 @@ never change.
     M = |N(0, 1/fan_in)|, drawn once
 
 Source: Liao, Leibo, Poggio 2016; named frSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
-Wan, Zhai 2026. Constants: the variance 1/fan_in, ours. Cost: as uSF.
+    Wan, Zhai 2026.
+Constants: the variance 1/fan_in, ours.
+Cost: as uSF.
 """
 
 from __future__ import annotations

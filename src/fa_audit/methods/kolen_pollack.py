@@ -9,9 +9,10 @@ AdamW's step depends on the gradient alone and its decay on the weight alone: gi
 makes W's step.
 
 Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai
-2026. Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the
-paper's), which is weak: over a run W - B loses a factor exp(-sum of lr * decay). Cost: as uSF, and
-a second optimiser step for the blocks' weights.
+    2026.
+Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the paper's),
+    which is weak: over a run W - B loses a factor exp(-sum of lr * decay).
+Cost: as uSF, and a second optimiser step for the blocks' weights.
 """
 
 from __future__ import annotations

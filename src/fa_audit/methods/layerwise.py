@@ -11,9 +11,11 @@ either, so that neither momentum nor decay moves it. The running statistics of i
 go on; the authors' code stops them.
 
 Source: Belilovsky, Eickenberg, Oyallon 2019 (arXiv 1812.11446), their linear auxiliary classifier
-(k = 1). Constants: none; ours are stages of 1/L of the epochs under one schedule of the learning
-rate (their code: 50 epochs and a schedule for each), so that a training needs L epochs or more, and
-a head that learns throughout. Cost: as `local_pred`.
+    (k = 1).
+Constants: none; ours are stages of 1/L of the epochs under one schedule of the learning rate (their
+    code: 50 epochs and a schedule for each), so that a training needs L epochs or more, and a head
+    that learns throughout.
+Cost: as `local_pred`.
 """
 
 from __future__ import annotations

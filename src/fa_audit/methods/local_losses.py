@@ -11,10 +11,12 @@
 Credits are not normalised: they are gradients of losses that blocks descend themselves. In a ViT
 h_0's cls token is the same for all images, so that sim teaches its embedding rounding.
 
-Source: Nokland, Eidnes 2019 (arXiv 1901.06656). Constants: beta 0.99 is the paper's. Ours: nets
-read vectors also where states are maps, whose sim convolves and takes deviations over positions
-there; torch's initialisation, where A begins at 0 there; the net on h_0, which is not a layer's
-output there. Cost: BP's, and the small nets'.
+Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
+Constants: beta 0.99 is the paper's.
+Ours: nets read vectors also where states are maps, whose sim convolves and takes deviations over
+    positions there; torch's initialisation, where A begins at 0 there; the net on h_0, which is not
+    a layer's output there.
+Cost: BP's, and the small nets'.
 """
 
 from __future__ import annotations

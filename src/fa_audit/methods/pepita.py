@@ -12,12 +12,13 @@ of the right sign where F is near a negative multiple of the network's own input
 training is said to bring about.
 
 Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 /
-inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1]. Ours:
-range(x), because ours are standardised: 4.1 on CIFAR-10 where an image has black and white, 3.8 in
-the mean of augmented images; the head learns from the cross-entropy of the first pass, theirs from
-the error of the second; no dropout, which they share between the passes; states before the next
-nonlinearity and with their skips. Constants: strength 0.05, theirs. Cost: two forward passes, one
-backward pass within blocks; F.
+    inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1].
+Ours: range(x), because ours are standardised: 4.1 on CIFAR-10 where an image has black and white,
+    3.8 in the mean of augmented images; the head learns from the cross-entropy of the first pass,
+    theirs from the error of the second; no dropout, which they share between the passes; states
+    before the next nonlinearity and with their skips.
+Constants: strength 0.05, theirs.
+Cost: two forward passes, one backward pass within blocks; F.
 """
 
 from __future__ import annotations

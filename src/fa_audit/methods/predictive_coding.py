@@ -13,9 +13,11 @@ forward pass: the errors then relax to the gradients exactly, a_{l-1} <- a_{l-1}
 J_l^T a_l), and teach that pass's states.
 
 Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
-2006.04182). Constants: alpha 0.2 is of the latter's code, 0.1 times 2; T 20 is ours, for EP's cost
-(their code has 50 to 100), and leaves the lowest errors short. CE on the logits is ours, their loss
-is squared. Cost: as EP; fixed: T backward passes.
+    2006.04182).
+Constants: alpha 0.2 is of the latter's code, 0.1 times 2; T 20 is ours, for EP's cost (their code
+    has 50 to 100), and leaves the lowest errors short. CE on the logits is ours, their loss is
+    squared.
+Cost: as EP; fixed: T backward passes.
 """
 
 from __future__ import annotations

@@ -13,13 +13,15 @@ Where states are vectors a_l = (softmax(z) - y) t_{l+1}: a mean of the labels' s
 feedback weights.
 
 Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723) and their code
-(amassivek/signalpropagation): S, LayerNorm and ReLU beside the first layer (ProjectionContextInput,
-learned), products in place of distances as in all its losses, the loss with one target per class
-(v1_input_label_direct), and the last layer, the head here, trained on its detached input by
-cross-entropy. Their examples compare with the labels of the batch instead (v9, v14, v15). As there,
-BatchNorm normalises labels apart from images in training; audits do so by the running statistics,
-which are those of images. Ours: skips, tokens, states that are not rectified as t_0 is. Constants:
-none. Cost: BP's, and passes of C labels.
+    (amassivek/signalpropagation): S, LayerNorm and ReLU beside the first layer
+    (ProjectionContextInput, learned), products in place of distances as in all its losses, the loss
+    with one target per class (v1_input_label_direct), and the last layer, the head here, trained on
+    its detached input by cross-entropy. Their examples compare with the labels of the batch instead
+    (v9, v14, v15). As there, BatchNorm normalises labels apart from images in training; audits do
+    so by the running statistics, which are those of images.
+Ours: skips, tokens, states that are not rectified as t_0 is.
+Constants: none.
+Cost: BP's, and passes of C labels.
 """
 
 from __future__ import annotations

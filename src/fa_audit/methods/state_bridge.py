@@ -5,10 +5,11 @@ gradient.
     embedding: a_0
     G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
 
-Source: Hao, Wan, Zhai 2026. Constants: 3 hidden layers of 256 units, AdamW at the network's
-learning rate without weight decay; the sizes are ours, from the paper's toy. CE is the per-sample
-loss [ours]. Cost: BP's passes and two forward and backward passes of the small net, one to its
-inputs and one to its weights.
+Source: Hao, Wan, Zhai 2026.
+Constants: 3 hidden layers of 256 units, AdamW at the network's learning rate without weight decay;
+    the sizes are ours, from the paper's toy. CE is the per-sample loss [ours].
+Cost: BP's passes and two forward and backward passes of the small net, one to its inputs and one to
+    its weights.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     J_l: Jacobian of block l with each W replaced by sign(W) / sqrt(fan_in)
 
 Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
-Wan, Zhai 2026. Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that
-preserves norms. Cost: BP's forward and backward, and for the credit a forward with both weights and
-a backward through the blocks.
+    Wan, Zhai 2026.
+Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that preserves norms.
+Cost: BP's forward and backward, and for the credit a forward with both weights and a backward
+    through the blocks.
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ forward weights.
 E[y xi^T] = sigma^2 W, so that B tends to sigma^2 eta / decay W. A kernel is the matrix of its
 flattened windows.
 
-Source: Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019 (arXiv 1904.05391). Constants: eta 0.01, as
-in the authors' code; decay, sigma and the number of draws are ours, for B -> W itself at a relative
-error of sqrt(fan_in decay / 2n). The authors' code has weaker noise through the activation, too,
-and rescales B instead of decaying it. Entries of B begin as N(0, 1/fan_in), ours. Cost: as uSF, and
-two products of matrices for every weight.
+Source: Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019 (arXiv 1904.05391).
+Constants: eta 0.01, as in the authors' code; decay, sigma and the number of draws are ours, for B
+    -> W itself at a relative error of sqrt(fan_in decay / 2n). The authors' code has weaker noise
+    through the activation, too, and rescales B instead of decaying it. Entries of B begin as N(0,
+    1/fan_in), ours.
+Cost: as uSF, and two products of matrices for every weight.
 """
 
 from __future__ import annotations
