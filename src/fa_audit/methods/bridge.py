@@ -1,5 +1,5 @@
-"""The auxiliary net that both bridges learn: one small MLP that reads any state, its depth and the
-output error.
+"""The auxiliary net of both bridges: a small MLP that reads any state, its depth and the output
+error.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Batchwise random-magnitude sign-symmetric feedback: frSF whose magnitudes are drawn anew for
-every minibatch.
+"""Batchwise random-magnitude sign-symmetric feedback: frSF with new magnitudes for every minibatch.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
     J_l: Jacobian of block l with each W replaced by M_t o sign(W)

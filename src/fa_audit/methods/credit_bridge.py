@@ -1,5 +1,4 @@
-"""Credit bridge: a shared net values every state by the loss it leads to; credit is the value's
-gradient.
+"""Credit bridge: a shared net predicts the loss from every state; its gradient is the credit.
 
     a_l = d/dh_l V(LN(h_l), t_l, s),    t_l = l / L,    s = softmax(logits) - y,    embedding: a_0
 
@@ -42,8 +41,8 @@ class CreditBridgeState(nn.Module):
     """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up
     is over.
 
-    The checkpoint has that as the buffer ``warm``; steps read a copy on the host, for which they
-    need not wait.
+    The buffer ``warm`` stores the latter in checkpoints. Steps read a copy on the host, so that
+    they do not wait for the device.
     """
 
     warm: Tensor
@@ -116,8 +115,8 @@ class CreditBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the squared misses of ``V``: of its soft minima, of the loss at the top, of the
-        gradient there.
+        """Return the squared errors of ``V``: of its soft minima, and of loss and gradient at the
+        top.
         """
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()

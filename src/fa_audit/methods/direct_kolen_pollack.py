@@ -1,22 +1,22 @@
-"""Direct Kolen-Pollack: direct feedback alignment whose matrices learn as linear classifiers of the
-states would.
+"""Direct Kolen-Pollack: direct feedback alignment whose matrices learn like linear classifiers.
 
     a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}, a partner of h_{l+1};
     embedding: a partner of h_0
     B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B h_{l+1}^T e, under the weights'
         optimiser and decay
 
-A linear head's weight has the same gradient, so that its distance from the topmost matrix shrinks
-by 1 - lr * decay a step, as in Kolen-Pollack. The others are said to come to estimate the path from
-their state to the output.
+The topmost matrix has the same gradient as a linear head's weight, so that their distance shrinks
+by 1 - lr * decay a step, as in Kolen-Pollack. According to the source, the other matrices come to
+estimate the path from their state to the output.
 
-Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). Gradient and first entries, uniform in
-    +-sqrt(6 / d), are those of the authors' code (webstah/dkp-gist, utils/gradfunctions.py), where
-    feedback decays as the weights do, too.
-Ours: one optimiser and rate, where theirs has Adam for the feedback, at a rate that falls by a
-    fifth every epoch; matrices of vectors also where states are maps; the embedding's; states with
-    their skips and before the next normalisation, so that a head behind a LayerNorm is no exact
-    partner.
+Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries, uniform
+in +-sqrt(6 / d), and the decay of the feedback are from
+    the authors' code (webstah/dkp-gist, utils/gradfunctions.py).
+Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
+with a
+    rate that falls by a fifth every epoch); matrices for vectors even if states are maps; the
+    embedding's matrix; states with skips and before the next normalisation, so that a head after a
+    LayerNorm is no exact partner.
 Constants: none.
 Cost: as DFA, and the optimiser's step for the matrices.
 """

@@ -1,15 +1,14 @@
-"""Direct random target projection: every block sees the label through a random matrix; the output
-plays no part.
+"""Direct random target projection: every block sees the label through a random matrix.
 
     a_l = (1/C - y) B_l^T,    embedding: (1/C - y) B_0^T,    B_l in R^{d x C}, entries N(0, 1/C)
 
-It is DFA whose prediction p is replaced by the uniform one: no block has to wait for the network's
-output.
+This is DFA with a uniform prediction in place of p: no block has to wait for the network's output.
 
 Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target replaces the
-    sign of the error up to a scale and a shift; the shift 1/C, which makes it sum to zero, is ours:
-    residual blocks have no bounded output, and a target of non-zero mean pushes all samples the
-    same way at every step (docs/methods.md has the comparison).
+error. Ours: the shift 1/C, with which the target sums to zero. Residual blocks have no bounded
+output, and a
+    target of non-zero mean pushes all samples the same way at every step (docs/methods.md has the
+    comparison).
 Constants: none; the variance 1/C is ours, as for DFA.
 Cost: one forward, one backward, as BP.
 """

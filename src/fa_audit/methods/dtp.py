@@ -1,5 +1,5 @@
-"""Difference target propagation: targets come down through learned inverses; credit is the distance
-to the target.
+"""Difference target propagation: learned inverses carry targets down; credit is the distance to
+them.
 
     t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),
     a_{l-1} = (h_l - t_l) / eta, per sample
@@ -12,12 +12,13 @@ With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction where bac
 J_l^T a_l.
 
 Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
-Constants: eta 0.33 and sigma 0.36 are of the authors' code for MNIST, whose loss is a batch mean
-    and whose states are tanh units: per sample and relative to the rms are ours. So are the
-    inverses: of vectors also where states are maps, with 256 hidden units, trained in the same
-    step. inverse_rate 7 is that of Meulemans et al. 2020 (arXiv 2006.14331) for DTP on MNIST; they
-    have 19 for CIFAR-10, too much here for a run at 3e-3, and Lee et al. 0.34, with an epoch for
-    the inverses before each epoch of the network.
+Ours: steps per sample (the authors' loss is a batch mean), noise relative to the rms (their states
+    are tanh units), inverses of vectors even if states are maps, with 256 hidden units, trained in
+    the same step as the network.
+Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
+et
+    al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a rate
+    of 3e-3. Lee et al. have 0.34, with an epoch for the inverses before each epoch of the network.
 Cost: BP's, another forward of the blocks, three of the inverses and one backward of those.
 """
 
@@ -56,7 +57,7 @@ class DTP(Method):
 
     @torch.no_grad()
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the distances of every state to its target over eta, ``(B, d)``."""
+        """Return every state's distance from its target, divided by eta: ``(B, d)`` each."""
         with torch.enable_grad():
             (top,) = loss_gradients(trace, labels, (trace.head_input,))
         descending = [network.read_gradient(top)]
@@ -76,7 +77,7 @@ class DTP(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor | None:
-        """Return the sum of the inverses' mean squared misses of a noisy state ``h_l + n``; None
+        """Return the sum of the inverses' mean squared errors on noisy states ``h_l + n``; None
         without blocks.
         """
         misses = []
@@ -92,7 +93,9 @@ class DTP(Method):
 
 
 def noise_like(v: Tensor, randomness: torch.Generator) -> Tensor:
-    """Draw numbers N(0, 1) of the shape and type of `v`, in float32 where the generator draws."""
+    """Draw N(0, 1) in the shape and type of `v`; the numbers are drawn in float32 on the
+    generator's device.
+    """
     return torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
 
 

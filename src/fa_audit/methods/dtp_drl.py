@@ -1,5 +1,5 @@
-"""Target propagation with a difference reconstruction loss: inverses learn to return a move up the
-whole path and back.
+"""Target propagation with a difference reconstruction loss: inverses learn on the whole path to the
+logits and back.
 
     t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),
     t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})
@@ -10,10 +10,10 @@ whole path and back.
     D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(... D_L(z(h_l + n) - z)),
     z(h): logits from h on
 
-Where all is linear, J_l = dz/dh_l of C x d, the inverses from the logits down to h_l tend to the
-pseudo-inverse of J_l: credits are Gauss-Newton steps of least norm, which DTP's, each of one block,
-give only if blocks are invertible. With damping, D_l tends to A^T (A A^T + lambda)^{-1}, A =
-D_{l+1} ... D_L J_l, lambda = damping d / 2.
+In a linear network with J_l = dz/dh_l, C x d, the inverses from the logits down to h_l tend to the
+pseudo-inverse of J_l, so that credits are Gauss-Newton steps of least norm. DTP, whose inverses are
+of single blocks, has that only for invertible blocks. With damping, D_l tends to A^T (A A^T +
+lambda)^{-1}, A = D_{l+1} ... D_L J_l, lambda = damping d / 2.
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
 Constants: eta, sigma and damping (a decay of the feedback there) are, rounded, those of the
@@ -57,7 +57,7 @@ class DTPDRL(DTP):
 
     @torch.no_grad()
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the distances of every state to its target over eta, ``(B, d)``."""
+        """Return every state's distance from its target, divided by eta: ``(B, d)`` each."""
         found, above = [], output_error(trace, labels)
         for layer in reversed(range(len(state))):
             above = returned(network, trace, state, layer, -self.eta * above) / -self.eta
@@ -73,9 +73,7 @@ class DTPDRL(DTP):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the sum of the inverses' mean squared misses of a noise, relative to it, and of
-        their damping.
-        """
+        """Return the sum of the inverses' relative squared errors on a noise, and their damping."""
         misses = []
         for layer, h in enumerate(trace.states):
             with torch.no_grad():
@@ -91,8 +89,8 @@ class DTPDRL(DTP):
 
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:
-    """Return what inverse `layer` makes of a `move` of what lies above: of the state ``h_layer``,
-    ``(B, d)``.
+    """Carry a `move` of the state above (or of the logits) down through inverse `layer`: ``(B,
+    d)``.
     """
     last = layer == len(network.blocks)
     v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()

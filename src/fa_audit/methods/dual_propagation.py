@@ -1,5 +1,5 @@
-"""Dual propagation: every state is a pair, nudged both ways from the top; weights follow its mean
-and its difference.
+"""Dual propagation: every state is a pair, nudged both ways; weights follow its mean and
+difference.
 
     s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L
     per sample
@@ -45,9 +45,7 @@ class DualPropagation(Method):
     steps: int = 2  # iterations for each pair
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the difference of every pair over -beta, ``(B, d)``, and the contrast of energies
-        to descend.
-        """
+        """Return every pair's difference divided by -beta, ``(B, d)``, and the objective."""
         (top,) = loss_gradients(trace, labels, (trace.head_input,))
         differences, predicted = [-self.beta * top], []
         for layer in reversed(range(len(network.blocks))):

@@ -1,5 +1,4 @@
-"""Equilibrium propagation: the states relax towards a lower loss, the weights towards the relaxed
-states.
+"""Equilibrium propagation: states relax towards a lower loss, and weights follow them.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
     free phase: the forward pass, E = 0;  nudged phase: from there, T steps h <- h - alpha d(E +
@@ -43,8 +42,8 @@ class EP(Method):
     Attributes:
         beta: strength of the nudge.
         steps: T, gradient steps of the nudged phase.
-        alpha: their size.
-        symmetric: nudge with +beta and -beta and take the difference.
+        alpha: step size of the nudged phase.
+        symmetric: nudge with +beta and -beta, and take the difference.
     """
 
     beta: float = 0.5
@@ -53,8 +52,8 @@ class EP(Method):
     symmetric: bool = False
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the contrast of
-        energies to descend.
+        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the difference of
+        energies as the objective.
         """
         free = tuple(h.detach() for h in trace.states)
         # With one phase the error is of order beta, with both of order beta^2.
@@ -87,8 +86,7 @@ def relaxed(
 
 
 def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
-    """Return ``E``, summed over samples: how far `states` are from a forward pass that starts at
-    `embedded`.
+    """Return ``E``, summed over samples: the distance of `states` from a forward pass.
 
     Args:
         embedded: ``embed(x)``.
@@ -99,5 +97,5 @@ def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
 
 
 def predictions(network: Network, embedded: Tensor, states: States) -> States:
-    """Return `embedded`, and what every block makes of its state: shaped like `states`."""
+    """Predict every state from the one before it: `embedded`, then each block's output."""
     return (embedded, *(network.split(layer, h)[1] for layer, h in enumerate(states[:-1])))

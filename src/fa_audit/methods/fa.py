@@ -1,13 +1,12 @@
-"""Feedback alignment at block granularity: the exact output gradient travels down through random
-matrices.
+"""Feedback alignment, block by block: random matrices carry the exact output gradient down.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,
     B_l in R^{d x d}, entries N(0, 1/d)
 
 Where a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), ours.
 
-CE is the batch mean, as in the paper's code: once ||g_L|| nears 1e-6 the floor in r(a) damps the
-credit, which is why FA's residual stream stops growing where DFA's goes on.
+CE is the batch mean, as in the paper's code. Once ||g_L|| nears 1e-6 the floor in r(a) damps the
+credit, so that FA's residual stream stops growing while DFA's goes on.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016; block granularity as in Hao, Wan, Zhai 2026.
 Constants: none; the variance 1/d is the paper's.
@@ -37,9 +36,7 @@ class FA(Method):
         return Feedback([(above, below) for below, above in pairs], 0, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the true gradient at ``h_L``, carried down through the fixed matrices: ``(B, d)``
-        each.
-        """
+        """Return the true gradient at ``h_L``, carried down by the fixed matrices: ``(B, d)`` each."""
         # The top is the true gradient; all that lies below goes through random matrices.
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]

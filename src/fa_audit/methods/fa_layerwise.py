@@ -1,12 +1,11 @@
-"""Feedback alignment, layer by layer: gradients travel back through a fixed random partner of every
-weight.
+"""Feedback alignment, layer by layer: fixed random partners of the weights carry gradients back.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
     J_l: Jacobian of block l with each W replaced by its partner B
 
-This is the rule as its source and most libraries have it: skips, normalisations and activations are
-passed exactly, and only the weights are replaced. The rule `fa`, block by block, replaces the whole
-Jacobian, skip included.
+This is the rule of its source and of most libraries: only weights are replaced, and skips,
+normalisations and activations are exact. The rule `fa` replaces the whole Jacobian of a block, skip
+included.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours.

@@ -1,5 +1,5 @@
-"""Forward-forward: every layer has its own loss, which separates images with the right label from
-those with another.
+"""Forward-forward: every layer has a loss that separates images with right from those with wrong
+labels.
 
     G = sum(h^2) - d,    loss = log(1 + exp(-s G)),
     s = +1: the image with its label, -1: with a wrong label
@@ -73,8 +73,8 @@ class ForwardForward(Method):
 
 @torch.no_grad()
 def classify(network: Network, x: Tensor, classes: int) -> Tensor:
-    """Return each image's label of most goodness, ``(B,)``, summed over ``h_1..h_L``; of ``h_0``
-    without blocks.
+    """Return the label with the largest goodness, ``(B,)``, summed over ``h_1..h_L`` (``h_0``
+    without blocks).
     """
     sums = []
     with untouched(network):
@@ -85,8 +85,9 @@ def classify(network: Network, x: Tensor, classes: int) -> Tensor:
 
 
 def overlaid(x: Tensor, label: Tensor) -> Tensor:
-    """Return images like `x` whose first C values are `label`, ``(C,)`` or one for each, between
-    their extremes.
+    """Write `label`, ``(C,)`` or one for each image, into the first C values of images `x`.
+
+    Its 0 and 1 become the image's smallest and largest value.
     """
     flat = x.flatten(1)
     least, most = flat.aminmax(dim=1, keepdim=True)
@@ -94,9 +95,7 @@ def overlaid(x: Tensor, label: Tensor) -> Tensor:
 
 
 def states_of(network: Network, x: Tensor) -> list[Tensor]:
-    """Return ``h_0..h_L``, each in a graph of its own layer, which it has also where nothing
-    learns.
-    """
+    """Return ``h_0..h_L``, each with the graph of its own layer only, even for frozen layers."""
     states = [network.embed(x.detach().requires_grad_())]
     for layer in range(len(network.blocks)):
         h = F.rms_norm(states[-1].detach(), states[-1].shape[1:], eps=1e-16)
@@ -105,7 +104,7 @@ def states_of(network: Network, x: Tensor) -> list[Tensor]:
 
 
 def goodness(h: Tensor) -> Tensor:
-    """Return a state's sum of squares above the threshold, ``(B,)``; where it has tokens or
-    positions, their mean.
+    """Return a state's sum of squares minus the threshold, ``(B,)``, averaged over tokens or
+    positions.
     """
     return h.shape[-1 if h.dim() == 3 else 1] * (h.flatten(1).square() - 1).mean(dim=1)

@@ -1,4 +1,4 @@
-"""Forward gradient with local losses: a block learns from how its own loss changes along one random
+"""Forward gradient with local losses: a block learns from its loss's change along a random
 direction.
 
     a_l = (n . dloss/dv) n,    n ~ N(0, I), for every sample, state and minibatch;
@@ -66,8 +66,8 @@ class ForwardGradient(LocalPred):
             nets.turns.copy_(_TURNS * drawn)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients along the perturbations, ``(B, d)``, and the losses with those in
-        place of their own.
+        """Return the gradients along the perturbations, ``(B, d)``, and an objective that has these
+        gradients.
         """
         credits, objectives = [], []
         for h, nets, n in zip(trace.states, state, perturbations(trace.x, state), strict=True):
@@ -84,7 +84,7 @@ class ForwardGradient(LocalPred):
 
 
 def perturbations(x: Tensor, state: Any) -> list[Tensor]:
-    """Return ``n`` for the vector of every state, each ``(B, d)``, as drawn for this minibatch."""
+    """Return this minibatch's direction ``n`` for every state, ``(B, d)`` each."""
     codes = F.pad(x.flatten(1) @ state.projections, (0, 1), value=1.0)
     turned = [codes @ nets.turns for nets in state]
     return [torch.special.ndtri((2 * (z - z.round()).abs()).clamp(EDGE, 1 - EDGE)) for z in turned]

@@ -1,5 +1,4 @@
-"""Fixed random-magnitude sign-symmetric feedback: the signs follow the weights, the magnitudes
-never change.
+"""Fixed random-magnitude sign-symmetric feedback: signs of the weights, with fixed magnitudes.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
     J_l: Jacobian of block l with each W replaced by M o sign(W)

@@ -1,8 +1,8 @@
 r"""Texts and costs of the registered methods, for plans, lists and reports.
 
-No training imports this file, so that an edit of a text makes no training stale. A user-defined
-method assigns the same names in its class; what neither it nor a registered method that it inherits
-from states is reported as not stated. Imports no torch.
+No training imports this file, so that editing a text makes no training stale. A user-defined method
+assigns the same names in its class; texts that are missing there and in registered base classes are
+reported as not stated. Imports no torch.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SYMBOLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
-    """Texts, costs and constants of a method; a text is empty where it is not stated.
+    """Texts, costs and constants of a method; a text that is not stated is empty.
 
     Attributes:
         summary: one line for `fa-audit list methods`.
         equation: the credit ``a_l``.
-        latex: the same for LaTeX, without dollar signs.
-        feedback: what carries the credit.
+        latex: the equation in LaTeX, without dollar signs.
+        feedback: the matrices or nets that carry the credit.
         drawn: distribution, scale and life of the feedback.
         source: authors and year.
-        passes: what a step computes, in forward and backward passes of the network.
+        passes: forward and backward passes of the network in a step.
         relative_time: time of a training step divided by backpropagation's; scales the workflow's
             ``runtime``.
         memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
-        normalises: whether it learns from normalised credits where a training asks for that.
+        normalises: whether it learns from normalised credits if a training asks for them.
         random_feedback: as in `Method`.
         constants: the constants with their defaults.
     """
@@ -370,10 +370,9 @@ FIELDS = tuple(one.name for one in fields(MethodInfo))
 
 
 def stated(name: str) -> MethodInfo:
-    """Return the texts and costs of a registered method, or of a class that this process has
-    imported before.
+    """Return the texts and costs of a registered method, or of a class that is already imported.
 
-    Nothing is imported: audits name methods, too, and no file decides which code runs.
+    Nothing is imported: a name may come from an audit, and no file decides which code runs.
     """
     if name in INFO:
         return INFO[name]
@@ -386,7 +385,7 @@ def check_method(name: str) -> None:
     """Check that a method is registered, or that it can be imported.
 
     Raises:
-        AuditError: neither; or what is imported is not a method.
+        AuditError: it is neither, or the imported object is not a method.
     """
     if entry_of("method", METHODS, name) == name:
         from fa_audit.methods.method import load_method
@@ -395,8 +394,8 @@ def check_method(name: str) -> None:
 
 
 def of_class(kind: type) -> MethodInfo:
-    """Return the texts and costs that a class of a method assigns or inherits, formulas for LaTeX
-    and `drawn` aside.
+    """Return the texts and costs that a method's class assigns or inherits, without `latex` and
+    `drawn`.
     """
     from fa_audit.methods.method import Method
 

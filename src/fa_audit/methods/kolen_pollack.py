@@ -1,12 +1,11 @@
-"""Kolen-Pollack: random feedback weights that receive the forward weights' updates and the same
-decay.
+"""Kolen-Pollack: random feedback weights get the forward weights' updates and decay.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
     J_l: Jacobian of block l with each W replaced by its partner B
     dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two converge
 
-AdamW's step depends on the gradient alone and its decay on the weight alone: given W's gradient, B
-makes W's step.
+AdamW's step depends only on the gradient, its decay only on the weight: with W's gradient, B makes
+W's step.
 
 Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai
     2026.

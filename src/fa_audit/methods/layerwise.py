@@ -1,14 +1,14 @@
-"""Layer-wise training: as the local loss `pred`, but blocks learn one after the other, each for as
-many epochs.
+"""Layer-wise training: the local loss `pred`, but blocks learn one after another, for as many
+epochs each.
 
     a_l = d/dv_i CE(A_l v_i + b_l, y_i),    v_i: vector of h_{l+1} of sample i;
     embedding: the same on h_0
     in stage s of L only block s learns, and A_s and b_s; in the first the embedding and its net,
         too; in all the head
 
-A block outside its stage has the credit that would train it, but no gradient, not of a penalty
-either, so that neither momentum nor decay moves it. The running statistics of its BatchNorm layers
-go on; the authors' code stops them.
+A block outside its stage has a credit, which audits see, but no gradient, not even of a penalty, so
+that neither momentum nor decay moves it. The running statistics of its BatchNorm layers go on; the
+authors' code stops them.
 
 Source: Belilovsky, Eickenberg, Oyallon 2019 (arXiv 1812.11446), their linear auxiliary classifier
     (k = 1).

@@ -1,4 +1,4 @@
-"""Local losses: every block learns from a loss of its own, which a small net makes of its output.
+"""Local losses: every block has a loss of its own, computed by a small net from the block's output.
 
     a_l = d/dv_i sum_i loss_i,    v_i: vector of h_{l+1} of sample i;
     embedding: the same on h_0, with its own net
@@ -35,7 +35,9 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class LocalPred(Method):
-    """The loss `pred`, and all that the three share; `kinds` names the nets that `losses` reads."""
+    """The loss `pred`, and the base class of the others; `kinds` names the nets that `losses`
+    reads.
+    """
 
     kinds: ClassVar[tuple[str, ...]] = ("pred",)
 
@@ -50,8 +52,8 @@ class LocalPred(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slopes of the local losses at their vectors, ``(B, d)``, and the sum of those
-        that learn now.
+        """Return the gradients of the local losses, ``(B, d)``, and the sum of the losses of this
+        stage.
         """
         vectors, losses = [], []
         with torch.enable_grad():
@@ -67,7 +69,7 @@ class LocalPred(Method):
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
     def learning(self, state: Any) -> range:
-        """Return which nets and parts learn now: 0 of the embedding, l + 1 of block l."""
+        """Return which parts learn at this stage: 0 for the embedding, l + 1 for block l."""
         return range(len(state))
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:

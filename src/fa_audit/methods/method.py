@@ -1,5 +1,6 @@
-"""Define a method: it turns one forward trace into credits; the engine in `training/learner.py`
-does the rest.
+"""Define the interface of a method: it turns a forward trace into credits.
+
+The engine in `training/learner.py` does the rest.
 
 Shapes: B batch, d width, L blocks, C classes.
 """
@@ -31,13 +32,12 @@ class Credits:
         blocks: ``a_0..a_{L-1}``; ``a_l`` is assigned to the output ``f_l`` of block l.
         embedding: the credit of ``h_0``.
         normalise: divide each credit by its per-sample root mean square before learning from it;
-            otherwise the credits must be gradients of the per-sample loss.
-        batch_mean: the credits are gradients of the batch-mean loss, 1 / B of per-sample ones: a
+            otherwise credits must be gradients of single samples' losses.
+        batch_mean: the credits are gradients of the batch-mean loss, which are B times smaller; a
             training that does not normalise multiplies them by B.
-        objective: a scalar, mean over the batch, that blocks and embedding, and parameters of the
-            state that it reads, descend in place of ``<f_l, r(a_l)>``; for methods that learn at
-            states other than the forward pass's, or from losses of their own. The credits are then
-            audited only.
+        objective: a scalar, averaged over the batch, that embedding, blocks and the state's
+            parameters descend instead of ``<f_l, r(a_l)>``; for methods with other states than the
+            forward pass, or with losses of their own. Credits are then only audited.
     """
 
     blocks: tuple[Tensor, ...]
@@ -56,24 +56,22 @@ class Credits:
 class Method:
     """A training method; its fields are its constants.
 
-    A method needs `credits`; the other functions have defaults that do nothing. A user-defined
-    class may also assign the texts and costs of `MethodInfo` (`fa_audit.methods.info`), which has
-    those of registered methods.
+    A method must define `credits`; the other functions do nothing by default. A user-defined class
+    may also assign the texts and costs of `MethodInfo` (`fa_audit.methods.info`).
 
     Attributes:
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only
             audited.
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for
             its cosine.
-        across_samples: a sample's credit depends on the others of its batch, as with centred errors
-            and negatives.
+        across_samples: a sample's credit depends on other samples of its batch, for instance
+            through centred errors or negatives.
         own_objective: `Credits.objective` is another loss than the network's, as in forward-forward
-            and layer-wise training: the credits are gradients of parts of it, which may wait; it
-            must separate right labels from wrong ones.
-        greedy: blocks learn one after the other, and one that has had its turn stays as it is.
-        decays_state: the optimiser's weight decay acts on the parameters of the state as on those
-            of the network.
-        equal_widths: the method reads all states alike, so that blocks may not change their shape.
+            and layer-wise training. Credits are gradients of parts of it, and it must separate
+            right labels from wrong ones.
+        greedy: blocks learn one after another, and stay as they are after their turn.
+        decays_state: the optimiser's weight decay also acts on the parameters of the state.
+        equal_widths: the method treats all states alike, so that blocks may not change their shape.
     """
 
     end_to_end: ClassVar[bool] = False
@@ -90,19 +88,18 @@ class Method:
         return 1.0
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return what the method keeps beside the network: feedback matrices, auxiliary nets; here
-        nothing.
+        """Return the method's state, such as feedback matrices and auxiliary nets; empty by
+        default.
 
-        Buffers and parameters are saved with the checkpoint; parameters are trained by
-        `auxiliary_loss`, or by the `Credits.objective`.
+        Checkpoints save its buffers and parameters. `auxiliary_loss` or `Credits.objective` trains
+        its parameters.
         """
         return nn.Module()
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Compute the credits of one batch, detached: a pure function of its arguments.
+        """Compute the detached credits of one batch, as a pure function of the arguments.
 
-        It may run parts of the network again: the engine keeps the running statistics of BatchNorm
-        layers meanwhile.
+        It may run parts of the network again: the engine protects running statistics of BatchNorm.
 
         Args:
             trace: local unless the method is `end_to_end`.
@@ -119,23 +116,24 @@ class Method:
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor | None:
-        """Return the scalar loss that the parameters of `state`, and no others, descend; None
-        without such parameters.
+        """Return the scalar loss that trains the parameters of `state`, and no others; None by
+        default.
 
         Args:
-            randomness: a generator on the network's device for noise, the same draws after every
-                resume; draw with its ``device``.
+            randomness: a generator for noise, on the network's device. It gives the same draws
+                after a resume.
         """
         return None
 
     def begin_epoch(self, state: Any, progress: float) -> None:
-        """Prepare for an epoch, given the fraction of training that is done, ``0 <= progress < 1``."""
+        """Prepare for an epoch; `progress` is the finished fraction of the training, ``0 <=
+        progress < 1``.
+        """
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        """Update the state after the gradients of a minibatch are computed and before the
-        optimiser's step.
+        """Update the state between a minibatch's gradients and the optimiser's step.
 
-        For moving averages and for feedback that is redrawn or follows the network.
+        Use it for moving averages, and for feedback that is redrawn or follows the network.
         """
 
     def bridge_residual(
@@ -146,8 +144,8 @@ class Method:
         state: Any,
         randomness: torch.Generator,
     ) -> tuple[Tensor, ...] | None:
-        """Return each block's distance ``(B,)`` of an auxiliary net from its target; None for
-        methods without one.
+        """Return for every block the auxiliary net's distance from its target, ``(B,)``; None by
+        default.
         """
         return None
 
@@ -189,7 +187,7 @@ class Feedback(nn.Module):
 
 
 def layer_seed(generator: torch.Generator) -> AbstractContextManager[None]:
-    """Let torch's layers draw their initial weights from a seed that `generator` gives."""
+    """Seed the initial weights of torch's layers from `generator`, inside this context."""
     return seeded(int(torch.randint(2**62, (), generator=generator)))
 
 
@@ -199,7 +197,7 @@ def state_widths(network: Network) -> list[int]:
 
 
 def output_error(trace: Trace, labels: Tensor) -> Tensor:
-    """Return ``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient at the
+    """Return ``e = softmax(logits) - y``, ``(B, C)``, detached: every sample's loss gradient at its
     logits.
     """
     logits = trace.logits.detach()
@@ -207,28 +205,26 @@ def output_error(trace: Trace, labels: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, logits: Tensor) -> Tensor:
-    """Return ``y``, ``(B, C)``, of the type of `logits`; torch's function reads the labels on the
-    host.
+    """Return one-hot labels ``(B, C)`` in the type of `logits`, without torch's wait for the
+    device.
     """
     classes = torch.arange(logits.shape[-1], device=labels.device)
     return (labels[:, None] == classes).to(logits.dtype)
 
 
 def top_gradient(trace: Trace, labels: Tensor) -> Tensor:
-    """Return ``dCE/dh_L`` of the batch-mean cross-entropy, shaped like the state; the trace's graph
-    stays usable.
+    """Return ``dCE/dh_L`` of the batch-mean cross-entropy, shaped like the state, and keep the
+    graph.
     """
     return loss_gradients(trace, labels, (trace.head_input,))[0] / len(labels)
 
 
 def loss_gradients(trace: Trace, labels: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return gradients of the per-sample cross-entropy at tensors of the trace's graph, which stays
-    usable.
-    """
+    """Return gradients of every sample's cross-entropy at tensors of the trace, and keep the graph."""
     loss = F.cross_entropy(trace.logits, labels, reduction="sum")
     return torch.autograd.grad(loss, at, retain_graph=True)
 
 
 def added(terms: Iterable[Tensor]) -> Tensor:
-    """Return the sum of tensors of one shape, added one after the other."""
+    """Add tensors of one shape in their order."""
     return sum(terms)  # type: ignore[return-value]

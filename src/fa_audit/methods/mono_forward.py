@@ -1,24 +1,21 @@
-"""Mono-Forward: a matrix per layer makes one goodness per class of the layer's activity, which
-learns to classify.
+"""Mono-Forward: a matrix in every layer computes one goodness per class, which learns to classify.
 
     G_l = relu(v) M_l^T,    v: vector of h_{l+1},    M_l in R^{C x d}, learned
     a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];
     embedding: the same on h_0, with its own matrix
     the sum over states teaches embedding, blocks and matrices, each loss its own layer only
 
-Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238), a layer of theirs: a_i = relu(a_{i-1} W_i), G_i =
-    a_i M_i^T, read in summaries and in Przemyslaw11/BeyondBackpropagation, not the authors'. They
-    classify by the goodness of the last layer, or by its sum over layers. Here the head classifies,
-    which the engine trains by cross-entropy: as M of the last layer, but behind the network's own
-    last normalisation, with a bias and without relu of its own.
+Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
+class and no gradient. M reads the state after a ReLU, as Nokland's nets do, too. In bn_cnn and
+small_resnet states are rectified already, and only the bias differs. In a ViT h_0's cls token is
+the same for all images.
 
-Beside `local_pred`, which is otherwise the same: M has no bias, so that a silent layer has goodness
-0 for every class and no gradient; and M reads activity behind a nonlinearity, as Nokland's nets do,
-too, while `local_pred` reads the state as it is. In bn_cnn and small_resnet states are rectified:
-what trains there differs in the bias alone. In a ViT h_0's cls token is the same for all images.
-Ours: relu before M alone, where the next block reads the state itself; vectors also where states
-    are maps; torch's initialisation, as that code's; all layers learn in every step, where that
-    code trains one after the other, and it has a matrix on the image, too.
+Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{i-1} W_i), G_i = a_i
+    M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not
+    the authors' code. They classify by the goodness of the last layer, or by its sum over layers.
+Ours: the network's head classifies, after its last normalisation, with a bias and without a ReLU;
+    only M reads the ReLU, the next block the state itself; vectors even if states are maps; all
+    layers learn in every step, and none has a matrix on the image, unlike in that code.
 Constants: none.
 Cost: BP's, and the matrices'.
 """

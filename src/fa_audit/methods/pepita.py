@@ -1,5 +1,5 @@
-"""PEPITA: a second pass reads the input plus the projected error; states learn from the difference
-of the passes.
+"""PEPITA: a second pass reads the input plus the projected error; credit is the difference of
+passes.
 
     e = softmax(logits) - y,    x^err = x + range(x) F e,
     range: largest minus smallest value of the sample's input
@@ -7,9 +7,9 @@ of the passes.
     a_l = h_{l+1} - h_{l+1}^err,    embedding: h_0 - h_0^err
     blocks descend <f_l(h_l^err), a_l>, the embedding <embed(x^err), h_0 - h_0^err>
 
-To first order a_l = -range(x) D_{l+1} F e with D the Jacobian of the state by the input: a credit
-of the right sign where F is near a negative multiple of the network's own input gradient, which
-training is said to bring about.
+To first order a_l = -range(x) D_{l+1} F e, with D the Jacobian of the state by the input. Its sign
+is right if F is near a negative multiple of the network's own input gradient; according to the
+source, training brings that about.
 
 Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 /
     inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1].

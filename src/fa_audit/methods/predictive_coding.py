@@ -1,5 +1,4 @@
-"""Predictive coding: states relax towards the label, each held back by its prediction; credit is
-the prediction error.
+"""Predictive coding: states relax between their prediction and the label; credit is the error left.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - F_l(h_l)||^2 + CE(head(h_L), y)
     per sample
@@ -42,8 +41,8 @@ class PredictiveCoding(Method):
     fixed: bool = False  # hold predictions and Jacobians at the forward pass
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the prediction errors of every state, ``(B, d)``, and the energy to descend unless
-        `fixed`.
+        """Return every state's prediction error, ``(B, d)``; unless `fixed`, also the energy as the
+        objective.
         """
         free = tuple(h.detach() for h in trace.states)
         objective = None
@@ -58,8 +57,8 @@ class PredictiveCoding(Method):
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
     def _fixed_errors(self, network: Network, free: States, labels: Tensor) -> States:
-        """Return the errors of all states after the relaxation around the forward pass `free`,
-        shaped like states.
+        """Relax the errors of all states around the forward pass `free`, and return them, shaped
+        like states.
         """
         free = tuple(h.requires_grad_() for h in free)
         with torch.enable_grad():

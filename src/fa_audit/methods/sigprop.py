@@ -1,5 +1,4 @@
-"""Signal Propagation: labels run through the network as images do; every layer tells images by the
-states of labels.
+"""Signal Propagation: labels run through the network like images; layers match images to labels.
 
     t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,
     n: values of h_0
@@ -9,8 +8,7 @@ states of labels.
     the sum over states teaches embedding, S and blocks, each loss its own layer only, through
         images and labels
 
-Where states are vectors a_l = (softmax(z) - y) t_{l+1}: a mean of the labels' states in place of
-feedback weights.
+If states are vectors, a_l = (softmax(z) - y) t_{l+1}: the labels' states replace feedback weights.
 
 Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723) and their code
     (amassivek/signalpropagation): S, LayerNorm and ReLU beside the first layer
@@ -42,7 +40,7 @@ from fa_audit.networks.trace import Trace, untouched
 @dataclass(frozen=True)
 class SigProp(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return what makes ``t_0``, shaped like ``h_0``, of one-hot labels ``(C, C)``."""
+        """Return the layers that map one-hot labels ``(C, C)`` to ``t_0``, shaped like ``h_0``."""
         with untouched(network), torch.no_grad():
             shape = network.embed(torch.zeros(1, *network.image_shape)).shape[1:]
         with layer_seed(generator):
@@ -50,7 +48,7 @@ class SigProp(Method):
         return nn.Sequential(project, nn.LayerNorm(prod(shape)), nn.ReLU(), nn.Unflatten(1, shape))
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slopes of every layer's loss at its state, ``(B, d)``, and the sum of the
+        """Return the gradient of every layer's loss at its state, ``(B, d)``, and the sum of the
         losses.
         """
         eye = torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device)
@@ -71,7 +69,7 @@ class SigProp(Method):
 
 
 def products(width: int, h: Tensor, t: Tensor) -> Tensor:
-    """Return ``<h_i, t_c>``, ``(B, C)``, of states of `width` features: the mean over positions or
-    tokens.
+    """Return ``<h_i, t_c>``, ``(B, C)``, averaged over positions or tokens of states with `width`
+    features.
     """
     return h.flatten(1) @ t.flatten(1).T * (width / h[0].numel())

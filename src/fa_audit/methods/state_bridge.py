@@ -1,4 +1,4 @@
-"""State bridge: a shared net predicts the last state from any state; credit is the predicted loss's
+"""State bridge: a shared net predicts the last state from any state; credit is that loss's
 gradient.
 
     a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y),    t_l = l / L,    s = softmax(logits) - y,
@@ -45,9 +45,7 @@ class StateBridge(Method):
         return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slope at ``h_l`` of the loss of the predicted last state ``G(h_l, t_l, e)``:
-        each ``(B, d)``.
-        """
+        """Return the gradient at ``h_l`` of the loss of the predicted last state, ``(B, d)`` each."""
         h, t = _block_inputs(network, trace)
         with torch.enable_grad():
             predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)
@@ -78,8 +76,8 @@ class StateBridge(Method):
 
 
 def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Return the states and depths from which G predicts: ``h_0..h_{L-1}``; ``h_0`` in a network
-    without blocks.
+    """Return the states ``h_0..h_{L-1}`` and their depths (without blocks ``h_0``), from which G
+    predicts.
     """
     vectors, t = stacked_states(network, trace)
     inputs = max(len(network.blocks), 1)

@@ -1,9 +1,9 @@
-"""Credit that travels down through a block's own layers, with other weights on the way back.
+"""Carry credit down through a block's own layers, with other weights on the way back.
 
-For the sign-symmetric family and Kolen-Pollack: every matrix and kernel W of a block has a feedback
-partner of the same shape, through which gradients by the layer's input flow. Activations,
-normalisations and skips are passed exactly. With every partner equal to its W, the credits are
-backpropagation's.
+The sign-symmetric family, weight mirror and Kolen-Pollack use it: every matrix and kernel W of a
+block has a feedback partner of the same shape, and gradients at the layer's input use the partner.
+Activations, normalisations and skips are exact. If every partner equals its W, credits are those of
+backpropagation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Partners(nn.Module):
         self.redraw(generator)
 
     def redraw(self, generator: torch.Generator) -> None:
-        """Draw every partner anew, where the generator draws."""
+        """Draw every partner anew, on the generator's device."""
         for buffer in self.buffers():
             drawn = torch.randn(buffer.shape, generator=generator, device=generator.device)
             buffer.copy_(drawn * fan_in(buffer) ** -0.5)
@@ -61,11 +61,11 @@ def transported_credits(
     block.
 
     Args:
-        feedback: weight -> what takes its place on the way back, of the same shape.
+        feedback: maps a weight to its partner of the same shape.
 
-    Raises:
-        AuditError: a weight is not the second argument of a linear layer or convolution: it, not
-            its feedback, would carry the credit.
+        Raises:
+        AuditError: a weight is not used by a linear layer or convolution; the weight itself would
+            then carry the credit.
     """
     credit = top_gradient(trace, labels)
     descending = [credit]
@@ -92,8 +92,8 @@ def _check_all_passed(
 
 
 class _FeedbackWeights(TorchFunctionMode):
-    """Make linear layers and convolutions compute with their weights and pass gradients through
-    others.
+    """Make linear layers and convolutions compute with their weights, but send gradients through
+    partners.
     """
 
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:

@@ -1,5 +1,5 @@
-"""Weight mirror: noise through every layer alone makes its random feedback weights grow towards its
-forward weights.
+"""Weight mirror: noise through every layer teaches its random feedback weights to mirror its
+weights.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
     J_l: Jacobian of block l with each W replaced by its partner B
@@ -27,7 +27,8 @@ from fa_audit.methods.fa_layerwise import FALayerwise
 from fa_audit.methods.transport import block_weights, fan_in
 from fa_audit.networks.network import Network
 
-# The least number of draws is a sixth of the fan-in: B is then within 10 degrees of W, whatever its size.
+# The least number of draws is a sixth of the fan-in: B is then within 10 degrees of W, whatever its
+# size.
 FEWEST = 6
 
 
