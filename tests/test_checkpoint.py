@@ -8,10 +8,10 @@ import math
 import sys
 
 import pytest
+import safetensors.torch
 import torch
 from damage import altered
 from networks import assert_same_bits, spec_of
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fa_audit.core.errors import AuditError
@@ -25,6 +25,7 @@ from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.training import resume as resume_files
 from fa_audit.training.checkpoint import (
     FORMAT,
+    HINT,
     learner_tensors,
     load_checkpoint,
     read_tensor_file,
@@ -56,20 +57,15 @@ STORED = [  # architecture, method, its constants where they are not the usual o
 def test_a_checkpoint_is_read_back_bit_by_bit(tmp_path, architecture, name, method):
     learner = build(spec_of(architecture, name, frozen_blocks=1), SHAPE, CLASSES, method)
     for tensor in learner_tensors(learner).values():
-        change = (
-            0.1 if tensor.is_floating_point() else True
-        )  # away from what building alone would give
-        tensor.detach().add_(change)
+        # Away from what building alone would give.
+        tensor.detach().add_(0.1 if tensor.is_floating_point() else True)
     save_checkpoint(learner, tmp_path / "c")
     again = load_checkpoint(tmp_path / "c")
     assert_same_bits(learner_tensors(learner), learner_tensors(again))
     assert (again.spec, again.image_shape, again.network.classes) == (learner.spec, SHAPE, CLASSES)
     assert again.method == learner.method and (method is None or again.method != load_method(name))
-    learning = [
-        {name: p.requires_grad for name, p in each.network.named_parameters()}
-        for each in (again, learner)
-    ]
-    assert learning[0] == learning[1]
+    for one, other in zip(again.network.parameters(), learner.network.parameters(), strict=True):
+        assert one.requires_grad == other.requires_grad
     save_checkpoint(again, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
 
@@ -80,23 +76,15 @@ def test_damaged_and_other_files_are_refused(learner, tmp_path):
     tensors, about = read_tensor_file(tmp_path / "whole", FORMAT)
     for length in (0, 100, len(content) - 1):
         (tmp_path / f"cut to {length}").write_bytes(content[:length])
+    (tmp_path / "a bit").write_bytes(altered(content))
     torch.save(learner.network.state_dict(), tmp_path / "pickle")
     save_file({"weight": torch.zeros(3)}, tmp_path / "safetensors")
     save_file(tensors, tmp_path / "no digest", {"fa_audit": json.dumps(about)})
     save_file(tensors, tmp_path / "no object", {"fa_audit": "[]"})
-    foreign = [path.name for path in tmp_path.iterdir() if path.name != "whole"]
-    words = dict.fromkeys([*foreign, "."], "truncated, foreign or executable") | {
-        "missing": "no such file"
-    }
-    (tmp_path / "a bit").write_bytes(altered(content))
-    words["a bit"] = (
-        r"a bit: altered \(SHA-256 differs\); name another file, or delete a damaged one and"
-    )
-    write_tensor_file(tmp_path / "resume", resume_files.FORMAT, tensors, {})
-    words["resume"] = "holds 'fa-audit resume 1', expected 'fa-audit checkpoint 1'"
-    for name, message in words.items():
-        with pytest.raises(AuditError, match=message):
-            load_checkpoint(tmp_path / name)
+    write_tensor_file(tmp_path / "resume", "fa-audit resume 1", tensors, {})
+    for path in {*tmp_path.iterdir(), tmp_path / "missing", tmp_path} - {tmp_path / "whole"}:
+        with pytest.raises(AuditError, match=f"^{path}: .*{HINT}"):
+            load_checkpoint(path)
 
 
 def with_spec(**values):
@@ -104,31 +92,25 @@ def with_spec(**values):
 
 
 def with_options(**options):
-    return lambda about: with_spec(
-        architecture_options=about["spec"]["architecture_options"] | options
-    )(about)
-
-
-def with_constants(**constants):
-    return lambda about: about | {"method": about["method"] | {"constants": constants}}
+    options = {"width": 8, "depth": 2} | options
+    return with_spec(architecture_options=options)
 
 
 def without(name):
     return lambda values: {key: value for key, value in values.items() if key != name}
 
 
-UNFIT = "the tensors do not fit their specification"
-DISTORTIONS = [  # of the description; words
-    (with_options(width=9), UNFIT),
-    (with_options(width=10**30), "architecture_options.width"),
-    (with_options(colour="red"), "colour"),
-    (with_spec(architecture="magic"), "the architecture 'magic' is not one of fa-audit's own"),
-    (without("spec"), "spec"),
-    (lambda about: about | {"image_shape": None}, UNFIT),
-    (lambda about: about | {"classes": 4}, UNFIT),
-    (with_constants(colour=1), "colour"),
+DESCRIPTIONS = [
+    with_options(width=9),
+    with_options(width=10**30),
+    with_options(colour="red"),
+    with_spec(architecture="magic"),
+    without("spec"),
+    lambda about: about | {"image_shape": None},
+    lambda about: about | {"classes": 4},
+    lambda about: about | {"method": about["method"] | {"constants": {"colour": 1}}},
 ]
-CHANGED_TENSORS = [
+TENSORS = [
     without("state.layers.0.bias"),
     lambda tensors: tensors | {"network.extra": torch.zeros(1)},
     lambda tensors: tensors | {"state.layers.0.bias": torch.zeros(2, 2)},
@@ -136,21 +118,18 @@ CHANGED_TENSORS = [
 ]
 
 
-def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(make_spec, tmp_path):
+def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(tmp_path):
     """The file has a SHA-256 that fits, as its author could give it."""
     path = tmp_path / "c"
-    save_checkpoint(build(make_spec("state_bridge"), SHAPE, CLASSES, StateBridge(hidden=5)), path)
+    spec = spec_of("resmlp", "state_bridge")
+    save_checkpoint(build(spec, SHAPE, CLASSES, StateBridge(hidden=5)), path)
     tensors, about = read_tensor_file(path, FORMAT)
-    changed = [(tensors, change(about), words) for change, words in DISTORTIONS]
-    changed += [(change(tensors), about, UNFIT) for change in CHANGED_TENSORS]
-    for wrong, description, words in changed:
+    changed = [(tensors, change(about)) for change in DESCRIPTIONS]
+    changed += [(change(tensors), about) for change in TENSORS]
+    for wrong, description in changed:
         write_tensor_file(path, FORMAT, wrong, description)
-        with pytest.raises(
-            AuditError,
-            match=r"^\S*/c: .*; name another file, or delete a damaged one and train the run again\.$",
-        ) as caught:
+        with pytest.raises(AuditError, match=rf"^{path}: .*; {HINT}\.$"):
             load_checkpoint(path)
-        assert words in str(caught.value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,13 +148,11 @@ def test_a_file_imports_nothing_that_its_reader_did_not_name(learner, tmp_path, 
     tensors, about = read_tensor_file(path, FORMAT)
     for name in ("poison:Mine", "os:getcwd", "fa_audit.methods.fa:FA", "mine"):
         write_tensor_file(path, FORMAT, tensors, with_spec(method=name)(about))
-        with pytest.raises(
-            AuditError, match=f"method '{name}'.*pass load_checkpoint.path, method=YourMethod"
-        ):
+        with pytest.raises(AuditError, match=f"method '{name}'.*--method"):
             load_checkpoint(path)
     write_tensor_file(path, FORMAT, tensors, with_spec(architecture="poison:Network")(about))
     for method in (None, FA()):
-        with pytest.raises(AuditError, match="architecture 'poison:Network'"):
+        with pytest.raises(AuditError, match=r"architecture 'poison:Network'.*--architecture"):
             load_checkpoint(path, method=method)
     assert "poison" not in sys.modules
 
@@ -186,17 +163,13 @@ def test_the_reader_s_method_is_used_as_it_is(make_spec, tmp_path, caplog):
     save_checkpoint(learner, path)
     same, other = (load_checkpoint(path, method=Scaled(scale=scale)) for scale in (3.0, 4.0))
     assert (same.method, other.method.scale, same.spec) == (learner.method, 4.0, learner.spec)
-    assert [record.levelname for record in caplog.records] == [
-        "WARNING"
-    ] and "'scale': 3.0" in caplog.text
+    assert len(caplog.records) == 1 and "'scale': 3.0" in caplog.text
     assert torch.equal(same.state.B1, learner.state.B1)
 
 
 def test_constants_that_are_no_json_are_refused_before_anything_is_written(make_spec, tmp_path):
     learner = build(make_spec("dfa"), SHAPE, CLASSES, Scaled(scale=torch.ones(2)))
-    with pytest.raises(
-        AuditError, match=r"Scaled': constants found that are not JSON.*Keep tensors in the state"
-    ):
+    with pytest.raises(AuditError, match=r"Scaled': constants .*Keep tensors in the state"):
         save_checkpoint(learner, tmp_path / "c")
     assert not any(tmp_path.iterdir())
 
@@ -223,14 +196,12 @@ def interrupt(spec, dataset, path, *, after, fingerprint="same", method=None):
         train(spec, dataset, resume=Interrupting(path, fingerprint, after=after), method=method)
 
 
-def assert_same_run(one, other, folder):
-    assert (str(one.history), one.validation_accuracy) == (
-        str(other.history),
-        other.validation_accuracy,
-    )
-    for trained, name in ((one, "one"), (other, "other")):
-        save_checkpoint(trained.learner, folder / name)
-    assert (folder / "one").read_bytes() == (folder / "other").read_bytes()
+def assert_same_run(one, other):
+    # Texts, since NaN differs from itself.
+    assert str(one.history) == str(other.history)
+    assert one.validation_accuracy == other.validation_accuracy
+    tensors, expected = learner_tensors(one.learner), learner_tensors(other.learner)
+    assert safetensors.torch.save(tensors) == safetensors.torch.save(expected)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,23 +213,16 @@ class Diverging(DFA):
 
     def credits(self, network, trace, labels, state):
         found = super().credits(network, trace, labels, state)
-        blocks = (
-            [a * math.nan for a in found.blocks] if getattr(state, "late", False) else found.blocks
-        )
-        return dataclasses.replace(found, blocks=tuple(blocks))
+        factor = math.nan if getattr(state, "late", False) else 1.0
+        return dataclasses.replace(found, blocks=tuple(factor * a for a in found.blocks))
 
 
 @pytest.mark.parametrize(
     ("architecture", "method", "options"),
     [
-        ("resmlp", BP(), {}),
-        ("resmlp", FA(), {"random_targets": True}),
+        ("resmlp", BP(), {"random_targets": True}),
         ("resmlp", Diverging(), {}),
-        (
-            "resmlp",
-            FA(),
-            {"optimiser": "sgd", "clip": 0.1, "frozen_embedding": True, "validation": 0.2},
-        ),
+        ("resmlp", FA(), {"optimiser": "sgd", "clip": 0.1, "validation": 0.2}),
         ("small_resnet", DFA(), {"penalty": 0.01, "frozen_blocks": 1}),
     ],
 )
@@ -271,10 +235,10 @@ def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(
     for epochs in ([1], [4], [1, 2, 3]):
         for epoch in epochs:
             interrupt(spec, dataset, path, after=epoch, method=method)
-        with safe_open(path, framework="pt") as stream:
-            assert json.loads(stream.get_tensor("progress").numpy().tobytes())["epoch"] == epoch
+        tensors = read_tensor_file(path, resume_files.FORMAT)[0]
+        assert json.loads(tensors["progress"].numpy().tobytes())["epoch"] == epoch
         again = train(spec, dataset, resume=Resume(path, "same"), method=method)
-        assert_same_run(again, whole, tmp_path)
+        assert_same_run(again, whole)
         path.unlink()
 
 
@@ -303,6 +267,6 @@ def test_a_resume_file_of_another_run_or_a_damaged_one_starts_over(make_spec, da
     spec, path = make_spec("dfa"), tmp_path / "resume"
     whole = train(spec, dataset)
     interrupt(make_spec("dfa", seed=9), dataset, path, after=1, fingerprint="other")
-    assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
+    assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole)
     path.write_bytes(path.read_bytes()[:-1])
-    assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
+    assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole)

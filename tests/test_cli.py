@@ -115,7 +115,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("audit missing.safetensors", "no such file"),
+        ("audit missing.safetensors", "No such file"),
         (
             "audit .",
             ".: found a folder; expected the .safetensors file of a training, such as "
@@ -162,7 +162,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         ("train dfa", "required: output, --data. See: fa-audit train --help"),
         ("audti dfa.safetensors", "invalid choice: 'audti'"),
         ("train dfa x.safetensors --data digit", "Did you mean 'digits'?"),
-        ("train dfa x.safetensors --data absent.safetensors", "absent.safetensors: no such file"),
+        ("train dfa x.safetensors --data absent.safetensors", "absent.safetensors: No such file"),
         ("describe nix --image-shape 0", "found '0'; expected an integer >= 1"),
         ("describe nix --arguments [1]", "found '[1]'; expected a JSON mapping"),
         ("report dfa.json --output dfa.json", "dfa.json: "),

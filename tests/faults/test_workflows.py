@@ -152,7 +152,7 @@ def test_a_damaged_file_and_one_of_another_run_are_named_and_made_again(
 def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished):
     path = complete / "results/data/digits.safetensors"
     path.write_bytes(altered(path.read_bytes()))
-    refused(complete, "results/data/digits.safetensors", "make it again")
+    refused(complete, "results/data/digits.safetensors", "trainings on it stay valid")
     path.unlink()
     for target in ("results/data/digits.safetensors", TARGET):
         done = snakemake(complete, target, "--cores", "2")

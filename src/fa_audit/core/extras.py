@@ -15,6 +15,11 @@ EXTRAS = {  # by package, the extra that it comes with
     "argcomplete": "completion",
     "lightning": "lightning",
 }
+# What the system says of a limit, and what the user knows it by.
+_LIMITS = {
+    "failed to map": "memory (`ulimit -v`, or your batch job's)",
+    "Too many open files": "open files (`ulimit -n`)",
+}
 
 
 @contextmanager
@@ -34,9 +39,9 @@ def naming_extras() -> Iterator[None]:
             f"'{package}' is not installed; this needs it. Run: pip install "
             f"'fa-audit[{EXTRAS[package]}]'"
         ) from error
-    except ImportError as error:
-        if "failed to map" not in str(error):
-            raise
-        raise AuditError(
-            f"{error}: too little memory; raise the limit (`ulimit -v`, or your batch job's)."
-        ) from error
+    except (ImportError, OSError) as error:
+        # A process at its limit fails at the next import, with an error of the linker's own.
+        for words, limit in _LIMITS.items():
+            if words in str(error):
+                raise AuditError(f"{error}; raise the limit of {limit}.") from error
+        raise

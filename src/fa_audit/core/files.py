@@ -13,23 +13,25 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from fa_audit.core.errors import AuditError
+from safetensors import SafetensorError
+
+from fa_audit.core.errors import AuditError, first_line
 
 # Raised by parsing, or by using, JSON that does not have the expected structure.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
-SIGNATURE = "content"  # the entry of a record that has the SHA-256 of the others
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+# The entry of a record that has the SHA-256 of the others.
+SIGNATURE = "content"
 log = logging.getLogger(__name__)
 
+# --- writing --------------------------------------------------------------------------------------
 
-def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Fill a temporary file beside `path` with `write`, then rename it into place.
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file atomically: fill a temporary file beside `path`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
     leaves half a file under the final name. Of a link, the target is replaced; devices and pipes
@@ -39,52 +41,51 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
     """
     path = Path(path)
-    if path.is_relative_to("/dev") or (path.exists() and not path.is_file()):
-        _write_through(path, write)
-        return
-    path = Path(os.path.realpath(path))
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part{path.suffix}")
+    replaced = not path.is_relative_to("/dev") and (path.is_file() or not path.exists())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        mode = part.stat().st_mode
-        write(part)
-        part.chmod(mode)  # safetensors makes files that only their owner reads
-        _flush(part)
-        part.replace(path)
-        _flush(path.parent)
+        if replaced:
+            _replace(Path(os.path.realpath(path)), content)
+        else:
+            path.write_bytes(content)
     except OSError as error:
         raise not_written(path, error) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
-
-
-def _write_through(path: Path, write: Callable[[Path], object]) -> None:
-    """Fill a temporary file, then copy it to a device or pipe, which cannot be replaced."""
-    with tempfile.TemporaryDirectory() as folder:
-        part = Path(folder, path.name)
-        write(part)
-        try:
-            path.write_bytes(part.read_bytes())
-        except OSError as error:
-            raise not_written(path, error) from error
+    # The folder, too: the new name is lost with it.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def not_written(path: Path, error: OSError) -> AuditError:
     """Return the error for a file that the system refused to write."""
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
     why = error.strerror or str(error)
+    todo = f"Name another place, or make '{folder}' writable"
     if isinstance(error, FileExistsError):  # mkdir found a file
         why = os.strerror(errno.ENOTDIR)
-    todo = f"Name another place, or make '{folder}' writable"
-    if error.errno in FULL:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         why += f"; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk"
         todo = "Free some space"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        todo = "Raise the limit of open files (`ulimit -n`)"
     return AuditError(
-        f"{path}: not written ({why}). {todo}, and run the same command again: what was written "
-        "before is whole and"
-        " kept."
+        f"{path}: not written ({why}). {todo}, and run the same command again: what was written"
+        " before is whole and kept."
     )
 
 
@@ -95,19 +96,6 @@ def remove_leftovers(*paths: str | Path) -> None:
     for path in map(Path, map(os.path.realpath, paths)):
         for part in path.parent.glob(f".{path.name}.*.part*"):
             part.unlink(missing_ok=True)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file atomically."""
-    write_atomically(path, lambda part: part.write_bytes(content))
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -124,16 +112,6 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def check_no_pipe(path: str | Path) -> None:
-    """Refuse a named pipe, which nobody may ever write to; a shell's own pipes are allowed.
-
-    Raises:
-        AuditError: `path` is a named pipe.
-    """
-    if Path(path).is_fifo() and not Path(path).is_relative_to("/dev"):
-        raise AuditError(f"{path}: found a named pipe; expected a file.")
-
-
 def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
     """Refuse to write over what is read.
 
@@ -144,26 +122,93 @@ def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
         raise AuditError(f"{output}: found as input and output; expected another output.")
 
 
+# --- reading --------------------------------------------------------------------------------------
+
+
+def check_no_pipe(path: str | Path) -> None:
+    """Refuse a named pipe, which nobody may ever write to; a shell's own pipes are allowed.
+
+    Raises:
+        AuditError: `path` is a named pipe.
+    """
+    if Path(path).is_fifo() and not Path(path).is_relative_to("/dev"):
+        raise AuditError(f"{path}: found a named pipe; expected a file.")
+
+
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """Read JSON, as `write_json` writes it; `expected` names in the error what it should hold.
 
     Raises:
         AuditError: the file cannot be read, or is empty, truncated or no JSON.
     """
-    text = ""
+    content = _read(path, f"expected {expected}")
+    try:
+        return json.loads(content.decode(), parse_constant=_refuse)
+    except FOREIGN as error:
+        found = f"no JSON ({error})" if content.strip() else "an empty file"
+        raise AuditError(
+            f"{path}: found {found}; expected {expected}. If it should be that, delete it and"
+            " make it again."
+        ) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant}, which JSON does not have")
+
+
+def read_tensors(
+    path: str | Path,
+    load: Callable[[bytes], dict[str, Any]],
+    key: str,
+    digest: Callable[[dict[str, Any], dict[str, Any]], object],
+    hint: str,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the description and the tensors of a safetensors file, and compare them with the entry
+    ``sha256`` of the description.
+
+    Args:
+        load: ``safetensors.torch.load`` or ``safetensors.numpy.load``.
+        key: entry of the file's metadata that holds the description, as JSON.
+        digest: computes that entry of description and tensors.
+        hint: says what to do about a damaged file.
+
+    Raises:
+        AuditError: the file cannot be read, or is truncated, foreign or altered.
+    """
+    # Not safe_open, which reports too many open files as a missing file.
+    content = _read(path, hint)
+    try:
+        length = int.from_bytes(content[:8], "little")
+        described = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][key])
+        tensors = load(content)
+        recorded = described.pop("sha256")
+        same = recorded == digest(described, tensors)
+    except (MemoryError, SafetensorError, *FOREIGN) as error:
+        raise AuditError(
+            f"{path}: truncated, foreign or executable file ({first_line(error)}). Expected"
+            f" safetensors written by fa-audit; {hint}."
+        ) from error
+    if not same:
+        raise AuditError(f"{path}: altered (SHA-256 differs); {hint}.")
+    return described, tensors
+
+
+def _read(path: str | Path, hint: str) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        AuditError: it cannot be read.
+    """
     check_no_pipe(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        return json.loads(text, parse_constant=_refuse)
+        return Path(path).read_bytes()
     except OSError as error:
-        raise AuditError(f"{path}: {error.strerror}; expected {expected}.") from error
-    except FOREIGN as error:
-        empty = isinstance(error, json.JSONDecodeError) and not text.strip()
-        found = "an empty file" if empty else f"no JSON ({error})"
-        raise AuditError(
-            f"{path}: found {found}; expected {expected}. If it should be that, delete it and "
-            "make it again."
-        ) from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            hint = "raise the limit of open files (`ulimit -n`)"
+        raise AuditError(f"{path}: {error.strerror}; {hint}.") from error
+
+
+# --- digests --------------------------------------------------------------------------------------
 
 
 def as_json(value: Any) -> Any:
@@ -175,11 +220,6 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def number(value: float | str | None) -> float | None:
-    """Return a number as the JSON of an audit writes it: plain, null, or 'nan', 'inf', '-inf'."""
-    return None if value is None else float(value)
 
 
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,9 +242,8 @@ def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
         same = False
     if not same:
         raise AuditError(
-            f"{where}: its content has another SHA-256 than when it was written: changed or "
-            "damaged since. Delete it"
-            " and make it again."
+            f"{where}: its content has another SHA-256 than when it was written: changed or"
+            " damaged since. Put the original back, or delete it and make it again."
         )
 
 
@@ -216,13 +255,8 @@ def digest_of(value: object, separators: tuple[str, str] = (", ", ": ")) -> str:
     """Return the SHA-256 of a value of JSON types, in hexadecimal; the order of keys does not
     matter.
     """
-    return hashlib.sha256(
-        json.dumps(value, sort_keys=True, separators=separators).encode()
-    ).hexdigest()
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant}, which JSON does not have")
+    text = json.dumps(value, sort_keys=True, separators=separators)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256_of(path: str | Path) -> str:
@@ -236,6 +270,9 @@ def contents_digest(paths: Iterable[str | Path]) -> str:
     return hashlib.sha256("".join(map(sha256_of, paths)).encode()).hexdigest()
 
 
+# --- locks ----------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the advisory lock `path`; the system releases it when the holder dies, however it dies.
@@ -247,34 +284,34 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
         raise not_written(path, error) from error
-    with open(path, "a", encoding="utf-8") as stream:
+    with stream:
         try:
-            _lock(stream.fileno(), path, wait)
+            _lock(stream, wait)
         except OSError as error:
-            if error.errno in WITHOUT_LOCKS:
-                raise AuditError(
-                    f"{path}: not locked ({error.strerror}): the file system of "
-                    f"'{path.parent.absolute()}' has no"
-                    " locks, which keep two processes from the same files. Have them enabled "
-                    "(Lustre: mount option"
-                    " flock; NFS: lockd), or work in a copy of the project elsewhere."
-                ) from error
-            raise
+            if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+                raise
+            raise AuditError(
+                f"{path}: not locked ({error.strerror}): the file system of"
+                f" '{path.parent.absolute()}' has no locks, which keep two processes from the same"
+                " files. Have them enabled (Lustre: mount option flock; NFS: lockd), or work in a"
+                " copy of the project elsewhere."
+            ) from error
         with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed
             os.ftruncate(stream.fileno(), 0)
             os.write(stream.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
 
 
-def _lock(handle: int, path: Path, wait: bool) -> None:
+def _lock(stream: TextIO, wait: bool) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = path.read_text(encoding="utf-8").strip() or "another process"
+        stream.seek(0)
+        holder = stream.read().strip() or "another process"
         if not wait:
             raise BlockingIOError(error.errno, holder) from error
-        log.info("waiting: %s has %s", holder, path)
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        log.info("waiting: %s has %s", holder, stream.name)
+        fcntl.flock(stream, fcntl.LOCK_EX)

@@ -7,50 +7,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load
 
-from fa_audit.core.errors import AuditError
-from fa_audit.core.files import FOREIGN
+from fa_audit.core.files import read_tensors
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 KEY = "fa_audit_dataset"  # of the description, in the file's metadata
-HINT = "make it again by `fa-audit audit CHECKPOINT --data NAME`: trainings on it stay valid"
+HINT = (
+    "name another file, or delete a damaged one and make it again by"
+    " `fa-audit audit CHECKPOINT --data NAME`: trainings on it stay valid"
+)
 
 
-def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_data_file(
+    path: str | Path, load: Callable[[bytes], dict[str, Any]] = load
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the description and the arrays of a data set and compare them with their SHA-256.
 
     Args:
-        framework: ``pt`` for torch tensors, ``np`` for numpy arrays.
+        load: reads the arrays as torch tensors or, by default, numpy arrays.
 
     Raises:
         AuditError: the file is missing, truncated, foreign or altered.
     """
-    try:
-        with safe_open(path, framework=framework) as stream:
-            described = json.loads((stream.metadata() or {})[KEY])
-            arrays = {name: stream.get_tensor(name) for name in ARRAYS}
-        recorded = described.pop("sha256")
-        altered = [
-            name for name, found in checksums(described, arrays).items() if found != recorded[name]
-        ]
-    except FileNotFoundError:
-        raise AuditError(f"{path}: no such file; {HINT}.") from None
-    except (OSError, SafetensorError, *FOREIGN) as error:
-        raise AuditError(
-            f"{path}: not a data set written by fa-audit ({error}). If it should be one, delete "
-            f"it and {HINT}."
-        ) from error
-    if altered:
-        raise AuditError(
-            f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete it and {HINT}."
-        )
-    return described, arrays
+    return read_tensors(path, load, KEY, checksums, HINT)
 
 
 def joined(checksums: Mapping[str, str]) -> str:
@@ -61,9 +46,10 @@ def joined(checksums: Mapping[str, str]) -> str:
 def checksums(described: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the description and of every array's bytes."""
     text = json.dumps(described, sort_keys=True)
-    return {"description": hashlib.sha256(text.encode()).hexdigest()} | {
-        name: checksum(array) for name, array in arrays.items()
-    }
+    found = {"description": hashlib.sha256(text.encode()).hexdigest()}
+    for name in ARRAYS:
+        found[name] = checksum(arrays[name])
+    return found
 
 
 def checksum(array: Any) -> str:
@@ -79,4 +65,4 @@ def check_data_files(paths: Iterable[str | Path]) -> None:
     """
     for path in sorted(map(Path, paths)):
         if path.exists():
-            read_data_file(path, "np")
+            read_data_file(path)

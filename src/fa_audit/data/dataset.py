@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError
@@ -175,14 +175,12 @@ def load_dataset(path: str | Path) -> Dataset:
     Raises:
         AuditError: the file is missing, truncated, foreign or altered.
     """
-    described, arrays = read_data_file(path, "pt")
+    described, arrays = read_data_file(path, load)
     try:
         moments = {name: tuple(described[name]) for name in ("mean", "std")}
         return Dataset(**described | moments, **arrays)
     except (LookupError, TypeError) as error:
-        raise AuditError(
-            f"{path}: not the description of a data set ({error}). Delete it and {HINT}."
-        ) from error
+        raise AuditError(f"{path}: not the description of a data set ({error}); {HINT}.") from error
 
 
 def pad(images: Tensor, padding: int) -> Tensor:

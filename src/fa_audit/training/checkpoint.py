@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import logging
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.files import FOREIGN, digest_of, write_bytes
+from fa_audit.core.files import FOREIGN, digest_of, read_tensors, write_bytes
 from fa_audit.data.data_file import checksum
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
@@ -28,17 +28,14 @@ from fa_audit.training.learner import Learner, build
 
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
-# Characters of torch's message in an error.
-_LONGEST = 500
 HINT = "name another file, or delete a damaged one and train the run again"
+# The entry of the file's metadata that describes its tensors.
+_KEY = "fa_audit"
 
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
     """Return every tensor of a learner, named ``network.*`` and ``state.*``."""
-    tensors = {}
-    for part, module in (("network", learner.network), ("state", learner.state)):
-        tensors |= {f"{part}.{name}": tensor for name, tensor in module.state_dict().items()}
-    return tensors
+    return learner.parts.state_dict()
 
 
 def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
@@ -51,17 +48,7 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
         # Torch would convert the type in silence.
         if name in tensors and tensors[name].dtype != own.dtype:
             raise RuntimeError(f"{name} is of {tensors[name].dtype}, expected {own.dtype}")
-    learner.network.load_state_dict(under("network", tensors))
-    learner.state.load_state_dict(under("state", tensors))
-
-
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors below ``prefix.``, by the rest of their names."""
-    return {
-        name.removeprefix(f"{prefix}."): value
-        for name, value in tensors.items()
-        if name.startswith(f"{prefix}.")
-    }
+    learner.parts.load_state_dict(tensors)
 
 
 def save_checkpoint(learner: Learner, path: str | Path) -> None:
@@ -103,37 +90,25 @@ def load_checkpoint(
     """
     tensors, about = read_tensor_file(path, FORMAT)
     try:
-        learner = _untrained(about, method, architecture, str(path))
+        spec = RunSpec.from_dict(about["spec"])
+        if spec.architecture not in (*ARCHITECTURES, architecture):
+            raise _not_imported("architecture", spec.architecture)
+        if method is None:
+            method = _registered_method(spec.method, about["method"])
+        elif about["method"] != _described(method):
+            written = about["method"]
+            log.warning("%s was written with %s; using %s", path, written, _described(method))
+        learner = build(spec, tuple(about["image_shape"]), about["classes"], method)
         load_learner_tensors(learner, tensors)
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error
     except (*FOREIGN, RuntimeError) as error:
+        # Torch lists every tensor, each on a line of its own.
+        why = textwrap.shorten(str(error), 500).rstrip(" .")
         raise AuditError(
-            f"{path}: the tensors do not fit their specification: {_message(error)}; {HINT}."
+            f"{path}: the tensors do not fit their specification: {why}; {HINT}."
         ) from error
     return learner.to(device)
-
-
-def _untrained(
-    about: dict[str, Any], method: Method | None, architecture: str | None, path: str
-) -> Learner:
-    """Build the untrained learner of a checkpoint, from registered classes or the given ones."""
-    spec = RunSpec.from_dict(about["spec"])
-    if spec.architecture not in (*ARCHITECTURES, architecture):
-        raise AuditError(
-            f"the architecture {shortened(spec.architecture)} is not one of fa-audit's own. A "
-            "file does not decide what"
-            " is imported: pass load_checkpoint(path, architecture=...), or --architecture "
-            "package.module:Class on the"
-            " command line"
-        )
-    if method is None:
-        method = _registered_method(spec.method, about["method"])
-    elif about["method"] != _described(method):
-        log.warning(
-            "%s was written with %s; continuing with %s", path, about["method"], _described(method)
-        )
-    return build(spec, tuple(about["image_shape"]), about["classes"], method)
 
 
 def _described(method: Method) -> dict[str, Any]:
@@ -143,24 +118,26 @@ def _described(method: Method) -> dict[str, Any]:
         return {"class": kind, "constants": json.loads(json.dumps(asdict(method)))}
     except (TypeError, ValueError) as error:
         raise AuditError(
-            f"method '{kind}': constants found that are not JSON ({error}); expected numbers, "
-            "strings, booleans, None"
-            " and lists or dictionaries of them. Keep tensors in the state that `init_state` "
-            "returns."
+            f"method '{kind}': constants found that are not JSON ({error}); expected numbers,"
+            " strings, booleans, None and lists or dictionaries of them. Keep tensors in the state"
+            " that `init_state` returns."
         ) from error
 
 
 def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     """Return the registered method of a name with the constants of a checkpoint."""
+    # The class, too: a registered name may since stand for another one.
     if METHODS.get(name) != stored["class"]:
-        raise AuditError(
-            f"written by the method {shortened(name)} (class {shortened(stored['class'])}), "
-            "which is not one of"
-            " fa-audit's own. A file does not decide what is imported: pass "
-            "load_checkpoint(path, method=YourMethod()),"
-            " or --method package.module:ClassName on the command line"
-        )
+        raise _not_imported("method", name)
     return replace(load_method(name), **stored["constants"])
+
+
+def _not_imported(kind: str, name: str) -> AuditError:
+    return AuditError(
+        f"the {kind} {shortened(name)} is not one of fa-audit's own. A file does not decide what is"
+        f" imported: pass load_checkpoint(path, {kind}=...), or --{kind} package.module:Class on"
+        " the command line"
+    )
 
 
 def write_tensor_file(
@@ -173,10 +150,10 @@ def write_tensor_file(
         kind: the kind of file, and the version of its format.
     """
     about = {"format": kind} | dict(about)
-    about |= {"sha256": _checksum(tensors, about)}
+    about["sha256"] = _checksum(about, tensors)
     # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must
     # be equal bytes.
-    metadata = {"fa_audit": json.dumps(about, sort_keys=True)}
+    metadata = {_KEY: json.dumps(about, sort_keys=True)}
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # Not save_file: killed, it leaves a temporary file under a name of its own.
     write_bytes(path, save(contiguous, metadata))
@@ -188,38 +165,19 @@ def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], di
     Raises:
         AuditError: the file is missing, damaged, or not of this kind.
     """
-    try:
-        with safe_open(path, framework="pt") as stream:
-            about = json.loads((stream.metadata() or {})["fa_audit"])
-            tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-        undamaged = about.pop("sha256") == _checksum(tensors, about)
-    except (OSError, MemoryError, SafetensorError, *FOREIGN) as error:
-        found = (
-            "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
-        )
-        raise AuditError(
-            f"{path}: {found} ({type(error).__name__}: {_message(error)}). Expected safetensors "
-            "written by fa-audit;"
-            f" {HINT}."
-        ) from error
-    if not undamaged:
-        raise AuditError(f"{path}: altered (SHA-256 differs); {HINT}.")
-    if about["format"] != kind:
-        raise AuditError(f"{path}: holds {shortened(about['format'])}, expected '{kind}'; {HINT}.")
+    about, tensors = read_tensors(path, load, _KEY, _checksum, HINT)
+    if about.get("format") != kind:
+        found = shortened(about.get("format"))
+        raise AuditError(f"{path}: holds {found}, expected '{kind}'; {HINT}.")
     return tensors, about
 
 
-def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+def _checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Return one SHA-256 over the description and over the tensors' names, types, shapes and
     contents.
     """
-    described = [
-        (name, str(t.dtype), list(t.shape), checksum(t.detach().cpu()))
-        for name, t in sorted(tensors.items())
-    ]
+    described = []
+    for name, tensor in sorted(tensors.items()):
+        content = checksum(tensor.detach().cpu())
+        described.append((name, str(tensor.dtype), list(tensor.shape), content))
     return digest_of([described, about])
-
-
-def _message(error: BaseException) -> str:
-    """Return an error's message on one line, without a full stop at the end."""
-    return " ".join(str(error).split())[:_LONGEST].rstrip(" .")

@@ -33,10 +33,14 @@ class Learner:
     method: Method
     state: nn.Module
 
+    @property
+    def parts(self) -> nn.ModuleDict:
+        """Return network and state as one module, whose tensors are the learner's."""
+        return nn.ModuleDict({"network": self.network, "state": self.state})
+
     def to(self, device: torch.device | str) -> Learner:
         """Move network and state (in place) to `device`."""
-        self.network.to(device)
-        self.state.to(device)
+        self.parts.to(device)
         return self
 
     def trace(self, x: Tensor) -> Trace:

@@ -16,7 +16,6 @@ from fa_audit.training.checkpoint import (
     learner_tensors,
     load_learner_tensors,
     read_tensor_file,
-    under,
     write_tensor_file,
 )
 from fa_audit.training.learner import Learner
@@ -67,13 +66,15 @@ class Resume:
                 self.path,
             )
             return None
-        load_learner_tensors(learner, tensors)
+        progress = json.loads(tensors.pop("progress").numpy().tobytes())
         moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in under("optimiser", tensors).items():
-            index, key = name.split(".")
-            moments.setdefault(int(index), {})[key] = value
+        for name in list(tensors):
+            if name.startswith("optimiser."):
+                _, index, moment = name.split(".")
+                moments.setdefault(int(index), {})[moment] = tensors.pop(name)
         optimiser.restore(moments)
-        return json.loads(tensors["progress"].numpy().tobytes())
+        load_learner_tensors(learner, tensors)
+        return progress
 
     def clear(self) -> None:
         """Remove the file; call this once the run's results are written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import textwrap
@@ -24,7 +25,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import write_atomically
+from fa_audit.core.files import write_bytes
 from fa_audit.protocol.checks import of_limit
 from fa_audit.results.statistics import extent
 
@@ -190,12 +191,10 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
     """
     suffix = Path(path).suffix
     metadata = _METADATA[suffix] | {_ORIGIN[suffix]: origin}
-
-    def write(part: Path) -> None:
-        figure.savefig(part, format=suffix[1:], metadata=metadata)
-
+    content = io.BytesIO()
     with context():
-        write_atomically(path, write)
+        figure.savefig(content, format=suffix[1:], metadata=metadata)
+    write_bytes(path, content.getvalue())
 
 
 # --- the looks of runs
