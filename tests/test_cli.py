@@ -232,7 +232,7 @@ def test_a_method_beside_the_user_is_trained_and_audited_when_it_is_named(capsys
     assert run(f"audit mine.safetensors {DATA} --method my_own_method:Mine") == 0
     assert "Audit of my_own_method:Mine" in capsys.readouterr().out
     assert run(f"audit mine.safetensors {DATA}") == 1
-    assert "--method package.module:ClassName" in capsys.readouterr().err
+    assert "--method package.module:Class" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_read_enough_is_not_an_error():
