@@ -55,7 +55,7 @@ if MODE == ExecMode.DEFAULT:
 rule all:
     """Everything: scorecard, figures, tables and the results behind them (the default)."""
     input:
-        scorecard=lambda wildcards: paths.scorecard_files() if published_keys() else [],
+        scorecard=lambda wildcards: paths.scorecard_files() if published_settings() else [],
         figures=files_of("figures"),
         tables=files_of("tables"),
         tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
@@ -109,7 +109,7 @@ rule scorecard:
     """Published numbers against the audits that this configuration has of them, which are done first."""
     input:
         scorecard=paths.scorecard_files(),
-        audits=lambda wildcards: run_files("audits", "json", published_keys()),
+        results=lambda wildcards: rest_of(published_settings()),
     localrule: True
 
 

@@ -6,9 +6,9 @@ FIGURE = {
 
 
 rule draw_figure:
-    """One figure from tidy tables."""
+    """One figure from the audits of its settings."""
     input:
-        tidy=lambda wildcards: tidy_of("figures", wildcards.figure),
+        evidence=lambda wildcards: evidence_of("figures", wildcards.figure),
     output:
         pdf=in_report("results/figures/{figure}.pdf", **FIGURE),
         png=in_report("results/figures/{figure}.png", **FIGURE),

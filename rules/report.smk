@@ -3,8 +3,8 @@ rule build_report:
     input:
         audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
         models=model_files("json"),
-        published=lambda wildcards: PUBLISHED_FILE if published_keys() else [],
-        scorecard=lambda wildcards: "results/scorecard.csv" if published_keys() else [],
+        published=lambda wildcards: PUBLISHED_FILE if published_settings() else [],
+        scorecard=lambda wildcards: "results/scorecard.csv" if published_settings() else [],
         figures=page_figures,
         tables=lambda wildcards: [f"results/tables/{name}.html" for name in names_in("tables")],
         page=expand(f"{PAGE}/page.{{ending}}", ending=["html", "css", "js"]),

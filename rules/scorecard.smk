@@ -1,8 +1,7 @@
 rule build_scorecard:
     """Every published number against the audits of its setting, with the rule and the verdict."""
     input:
-        audits=lambda wildcards: run_files("audits", "json", published_keys()),
-        trajectories=lambda wildcards: run_files("trajectories", "csv", published_keys()),
+        evidence=lambda wildcards: paths.evidence_files(published_settings()),
         published=PUBLISHED_FILE,
     output:
         csv=in_report("results/scorecard.csv", SCORECARD_FOLDER, scorecard="table"),
@@ -16,7 +15,7 @@ rule build_scorecard:
     params:
         caption=kinds.caption("scorecard"),
         code=lambda wildcards: code_digest("build_scorecard"),
-        origin=lambda wildcards: ORIGINS.audits(published_keys()),
+        origin=lambda wildcards: [*map(ORIGINS.tidy, published_settings())],
     script:
         "../workflow_scripts/build_scorecard.py"
 
@@ -40,7 +39,7 @@ rule draw_scorecard:
         code=lambda wildcards: code_digest("draw_scorecard"),
         origin=lambda wildcards: [
             code_digest("build_scorecard"),
-            ORIGINS.audits(published_keys()),
+            *map(ORIGINS.tidy, published_settings()),
         ],
     script:
         "../workflow_scripts/draw_scorecard.py"

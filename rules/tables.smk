@@ -6,9 +6,9 @@ TABLE = {
 
 
 rule build_table:
-    """One table from tidy tables, as csv, markdown, LaTeX and HTML."""
+    """One table from the audits of its settings, as csv, markdown, LaTeX and HTML."""
     input:
-        tidy=lambda wildcards: tidy_of("tables", wildcards.table),
+        evidence=lambda wildcards: evidence_of("tables", wildcards.table),
     output:
         csv=in_report("results/tables/{table}.csv", **TABLE),
         markdown=in_report("results/tables/{table}.md", **TABLE),

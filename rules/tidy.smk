@@ -8,7 +8,7 @@ rule tidy_setting:
         layers="results/tidy/{setting}/layers.csv",
         trajectories="results/tidy/{setting}/trajectories.csv",
         work="results/tidy/{setting}/work.csv",
-        audits="results/audits/{setting}.json",
+        audits="results/tidy/{setting}/audits.json",
     log:
         "results/logs/tidy_setting/{setting}.log",
     localrule: True

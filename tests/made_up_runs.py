@@ -1,17 +1,27 @@
 """Tidy tables of made-up networks, for the tests of figures and tables, and what a table prints."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from fa_audit.documents.formats import to_markdown
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.checks import four_checks
+from fa_audit.protocol.checks import CHECKS, Outcome, four_checks
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.tidy import Tidy
 
 SEEDS = (42, 123, 456)
 WORK = ["seconds", "device", "commit"]
+CREDITS = (
+    "deep_cosine",
+    "deep_clamped_cosine",
+    "deep_rho",
+    "deep_nudging",
+    "fresh_b_mean",
+    "fresh_b_std",
+)
 LONG = "credit_bridge+penalty1e-2+random_targets"
 HEALTHY = {
     "dataset": "cifar10", "architecture": "resmlp", "width": 256, "depth": 4, "epochs": 100, "frozen_blocks": 0,
@@ -57,6 +67,18 @@ def network(run, *, setting="main", seed=42, fires="", **found):
     own |= {"setting": setting, "run": run, "seed": seed, "method": run.partition("+")[0]}
     own |= {"penalty": parse_run(run).penalty, "digest": f"{setting} {run} {seed}"}
     return HEALTHY | {"cosines": (0.8, 0.8), "losses": (2.0, 1.5, 1.0)} | own | found
+
+
+def audit_of(row):
+    """What the judge reads of a network: its row's outcomes."""
+    checks = {}
+    for name, kind in CHECKS.items():
+        low, high = (row.get(f"{name}_interval_{end}") for end in ("low", "high"))
+        limit = DiagnosticThresholds().limits[kind.limit]
+        fires, far = row.get(f"{name}_fires"), row.get(f"{name}_distance")
+        interval = None if low is None else (low, high)
+        checks[name] = Outcome(None, limit, fires, far, interval=interval)
+    return SimpleNamespace(checks=checks, finite=row["finite"], label=row["seed"])
 
 
 def run(name, n=3, **given):
@@ -111,7 +133,8 @@ def tidy_of(*rows):
     ]  # fmt: skip
     table = pd.DataFrame(
         [{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows]
-    )
+    ).assign(audit=list(map(audit_of, rows)))
+    table = table.rename(columns={name: f"{name}_at_input" for name in CREDITS})
     settings, work = tuple(table["setting"].unique()), table[["setting", "run", "seed", *WORK]]
     return Tidy(
         settings, table.drop(columns=WORK), pd.DataFrame(layers), pd.DataFrame(history), work

@@ -26,12 +26,14 @@ from fa_audit.results.kinds import KINDS
 from fa_audit.results.standings import with_standings
 from fa_audit.results.tables import board as board_module
 from fa_audit.results.tables.board import board, claims_of_sources
+from fa_audit.results.tidy import read_packed, write_packed
 
 sys.path.insert(0, str(ROOT / "tools"))
 from evidence import chosen_runs
 from tuned import choices, name_of, search_of
 
 MEASURED = ROOT / "reference/measured"
+NETWORK = ("dataset", "architecture", "architecture_options", "epochs")
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 
 
@@ -206,13 +208,11 @@ def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
         (tmp_path / f"{name}.json").write_text(json.dumps(audit))
     measured = tmp_path / "tables/main_audit"
     measured.mkdir(parents=True)
-    for name in ("runs", "work"):
-        table = pd.read_csv(MEASURED / f"main_audit/{name}.csv")
-        if name == "runs":
-            spec = audits[0]["spec"]
-            same = {name: spec[name] for name in ("dataset", "architecture", "epochs")}
-            table = table.assign(width=16, depth=2, **same)
-        table.to_csv(measured / f"{name}.csv", index=False)
+    network = {name: audits[0]["spec"][name] for name in NETWORK}
+    same = []
+    for audit in read_packed(MEASURED / "main_audit/audits.json"):
+        same.append(audit.replace(spec=audit.spec | network))
+    write_packed(measured / "audits.json", same)
     command = ["board", *paths, "--from", str(tmp_path / "tables")]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -225,7 +225,7 @@ def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
     assert values.loc["dfa (yours)", "accuracy_mean"] == mean
     assert "'=mine() (yours)" in values.index  # no formula of a stranger
     assert main(["board", paths[0], "--from", str(tmp_path)]) == 1
-    assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
+    assert "found no audits SETTING/audits.json" in capsys.readouterr().err
 
 
 @pytest.mark.slow

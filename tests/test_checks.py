@@ -66,7 +66,7 @@ from fa_audit.core.registry import load
 from fa_audit.documents.document import to_text
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.page.runs import read_runs
-from fa_audit.results.tidy import judged, runs_table
+from fa_audit.results.tidy import runs_table
 
 report = report_of(growth=1.0).replace(setting="s", run="dfa", seed=0)
 assert report.checks["states"].value == 2 and report.flags == ["D4"]
@@ -80,7 +80,6 @@ assert DiagnosticReport.read("audit.json") == report.replace(path="audit.json")
 assert ("D4", "fires", False) in run.checks and run.verdict == "FAIL(D4)"
 row = runs_table([report]).iloc[0]
 assert row["number_of_states"] == 2 and row["states_fires"] and row["states_distance"] == -0.5
-assert judged([row.to_dict()]).fires == report.judgement.fires
 fires = EXPLODED | {"number_of_states": 3, "fires": "abcde"}
 tidy = tidy_of(several({"bp": {"number_of_states": 1}, "dfa": fires}))
 for kind in ("audit_overview", "threshold_sensitivity", "verdict_matrix"):

@@ -6,7 +6,6 @@ import re
 import runpy
 import shutil
 
-import pandas as pd
 import pytest
 from projects import ROOT, python
 from test_golden import audits_in
@@ -16,7 +15,7 @@ from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import State
 from fa_audit.protocol.limits import DiagnosticThresholds
-from fa_audit.results.tidy import layers_table, runs_table
+from fa_audit.results.tidy import layers_table, read_packed, runs_table, write_packed
 from fa_audit.training.loop import train
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
@@ -58,10 +57,10 @@ def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
         re.sub(r'\n    "findings": \[.*?\n}', "\n}", tool.read_text(), count=1, flags=re.DOTALL)
     )
     config.write_text(re.sub(r"(?<=\nfigures:\n)(.*\n)(?:  .*\n)*", r"\1", config.read_text()))
-    runs = tmp_path / "reference/measured/main_audit/runs.csv"
-    table = pd.read_csv(runs, dtype=str)
-    table.loc[table["run"] == "dfa", "accuracy"] = "0.5"
-    table.to_csv(runs, index=False)
+    packed = tmp_path / "reference/measured/main_audit/audits.json"
+    audits = read_packed(packed)
+    changed = [audit.replace(headline_acc=0.5) if audit.run == "dfa" else audit for audit in audits]
+    write_packed(packed, changed)
     done = check(tmp_path, "reproduction")
     assert done.returncode == 1
     stale = set(re.search(r"stale: (.*); run make documents", done.stderr)[1].split(", "))

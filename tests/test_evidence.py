@@ -1,9 +1,8 @@
-"""tools/evidence.py: searches without baselines become tables, and what they chose enters the
+"""tools/evidence.py: searches without baselines are added to measured audits, and what they chose enters the
 configuration.
 """
 
 import sys
-import tarfile
 
 import pytest
 from projects import ROOT
@@ -12,8 +11,7 @@ from fa_audit.data.dataset import load_dataset, prepare_data_file
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.protocol.audit import Audit
-from fa_audit.results.tidy import read_table
+from fa_audit.results.tidy import read_tidy
 from fa_audit.training.loop import train
 from fa_audit.training.run_files import write_run
 
@@ -62,15 +60,15 @@ def measured(folder, monkeypatch, *more):
     given = [
         "--configfile",
         folder / "config.yaml",
-        "--tables",
-        folder / "tables",
+        "--into",
+        folder / "measured",
         "--audits",
         folder / "audited",
     ]
     monkeypatch.setattr(sys, "argv", ["evidence.py", *map(str, (folder, *given, *more))])
     evidence.main()
     chosen = (folder / "config.yaml").read_text().partition("&chosen\n      [")[2].partition("]")[0]
-    return {path.parent.name: path for path in folder.glob("tables/*/runs.csv")}, chosen
+    return {path.parent.name: path for path in folder.glob("measured/*/audits.json")}, chosen
 
 
 def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, trained, monkeypatch):
@@ -80,8 +78,8 @@ def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, tra
         ("search_lr1em3", "dfa"),
     ):
         trained(setting, run)
-    tables, chosen = measured(tmp_path, monkeypatch)
-    runs = {setting: read_table(path).set_index("run") for setting, path in tables.items()}
+    files, chosen = measured(tmp_path, monkeypatch)
+    runs = {setting: read_tidy([path]).runs.set_index("run") for setting, path in files.items()}
     assert [(setting, *table.index) for setting, table in sorted(runs.items())] == [
         ("search_lr1em2", "bp"), ("search_lr1em3", "bp")
     ]  # fmt: skip
@@ -92,17 +90,11 @@ def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, tra
     }
 
     trained("search_lr1em2", "dfa")
-    before = read_table(tables["search_lr1em3"])
-    tables, chosen = measured(tmp_path, monkeypatch)
-    after = read_table(tables["search_lr1em3"])
-    assert after[after["run"] == "bp"].equals(before) and [*after["run"]] == ["bp", "dfa"]
+    paths = [files["search_lr1em3"], files["search_lr1em3"].with_name("trajectories.csv")]
+    before = read_tidy(paths)
+    _, chosen = measured(tmp_path, monkeypatch)
+    after = read_tidy(paths)
+    assert after.runs["audit"].tolist()[:1] == before.runs["audit"].tolist()
+    assert after.only(["bp"]).trajectories.equals(before.trajectories)
+    assert after.runs["run"].tolist() == ["bp", "dfa"]
     assert [name.partition("+lr")[0] for name in chosen.split(", ")] == ["bp", "dfa"]
-
-    with tarfile.open(tables["search_lr1em3"].with_name("audits.tar.xz")) as packed:
-        packed.extractall(tmp_path / "unpacked", filter="data")
-    audits = [
-        Audit.read(path)
-        for path in sorted((tmp_path / "unpacked").glob("search_lr1em3/*/seed1.json"))
-    ]
-    assert [audit.run for audit in audits] == ["bp", "dfa"]
-    assert [audit.headline_acc for audit in audits] == after["accuracy"].tolist()

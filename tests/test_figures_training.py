@@ -206,7 +206,7 @@ SWEEP = {  # the larger the penalty, the smaller the states, the better the cred
 def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
     sweep = tidy_of(several(SWEEP))
     missing = (sweep.runs["run"] == "dfa") & (sweep.runs["seed"] == 42)
-    sweep.runs.loc[missing, ["deep_cosine", "deep_rho"]] = NAN
+    sweep.runs.loc[missing, ["deep_cosine_at_input", "deep_rho_at_input"]] = NAN
     figure = drawn("penalty_rescue", sweep, labels={"dfa": "DFA", "dfa+penalty1e-3": "not this"})
     states, gradients, (*below,) = np.reshape(figure.axes, (3, 3))
     last = sweep.trajectories[sweep.trajectories["layer"] == 4]
@@ -215,7 +215,9 @@ def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
             for method in ("dfa", "bp"):
                 own = last[last["run"] == method + suffix].assign(run=method)
                 assert_curves(ax, method, own, column)
-    for ax, column in zip(below, ("deep_cosine", "deep_rho", "accuracy"), strict=True):
+    for ax, column in zip(
+        below, ("deep_cosine_at_input", "deep_rho_at_input", "accuracy"), strict=True
+    ):
         labels = [label.get_text() for label in ax.get_xticklabels()]
         assert labels == ["0", "$10^{-3}$", "$10^{-1}$"]
         values = {i: of(sweep.runs, "dfa" + suffix, column) for i, suffix in enumerate(PENALTIES)}

@@ -16,9 +16,8 @@ from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.measured import read_measured
-from fa_audit.results.scorecard import read_results, scorecard
+from fa_audit.results.scorecard import scorecard
 from fa_audit.results.statistics import with_margin
-from fa_audit.results.tidy import flag_of
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/golden"
@@ -50,8 +49,8 @@ def board(folder):
     for row in runs.sort_values(["setting", "run", "seed"]).to_dict("records"):
         text = f"{row['accuracy']:.4g} {row['margin']:.4g} "
         for label, name in four_checks().items():
-            mark = {True: label, False: "", None: f"({label})"}[flag_of(row[f"{name}_fires"])]
-            text += mark + "?" * bool(flag_of(row[f"{name}_borderline"]))
+            mark = {True: label, False: "", None: f"({label})"}[row["audit"].checks[name].fires]
+            text += mark + "?" * bool(row["audit"].checks[name].borderline)
         numbers[f"{row['setting']}/{row['run']}/{row['seed']}"] = text
     return numbers
 
@@ -60,7 +59,7 @@ def counts():
     """How many published numbers of every setting agree, differ and were not run."""
     rows = scorecard(
         read_published_file(ROOT / "reference/published.yaml"),
-        read_results(ROOT / "reference/measured"),
+        read_measured(ROOT / "reference/measured"),
     )
     table = rows.groupby(["setting", "verdict"]).size()
     return {f"{setting}: {verdict}": int(count) for (setting, verdict), count in table.items()}

@@ -11,6 +11,7 @@ from fa_audit.audit.rendering import document
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.document import to_text
+from fa_audit.experiments.paths import evidence_files
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.evidence import Stability
@@ -21,7 +22,8 @@ from fa_audit.results.page.runs import read_runs
 from fa_audit.results.reporting import report
 from fa_audit.results.seed_group import group_of, read_seeds
 from fa_audit.results.tables.audits import main_audit
-from fa_audit.results.tidy import judged, run_row
+from fa_audit.results.tidy import judged, read_tidy, tidy_of, write_packed
+from fa_audit.results.verdict_summary import verdict_lines
 
 MARGINS = (0.03, 0.01, 0.03)  # over the frozen baseline; the limit is 0.02
 
@@ -83,7 +85,7 @@ def test_one_seed_has_its_own_interval_and_two_have_that_of_students_t():
 def test_a_stability_that_is_nan_is_not_evaluated_anywhere():
     audit = seed(0, stability=math.nan)
     assert judge([audit])["stability"].fires is None
-    assert judged([run_row(audit)]).verdict(FOUR) == judge([audit]).verdict(FOUR)
+    assert judged(tidy_of([audit]).runs).verdict(FOUR) == judge([audit]).verdict(FOUR)
 
 
 def test_margins_that_are_the_limit_on_average_do_not_fire():
@@ -99,7 +101,7 @@ def test_infinities_on_both_sides_of_a_limit_have_no_mean_and_fire():
 
 
 @pytest.mark.parametrize("margins", [MARGINS, (0.05, 0.051, 0.049), (-0.01, 0.0, -0.012), (0.03,)])
-def test_every_writer_says_the_same(margins, tmp_path, capsys):
+def test_every_writer_says_the_same(margins, tmp_path, monkeypatch, capsys):
     audits = [seed(number, margin) for number, margin in enumerate(margins)]
     paths = []
     for audit in audits:
@@ -117,6 +119,12 @@ def test_every_writer_says_the_same(margins, tmp_path, capsys):
         assert sentence in report(found).sections[1].items
     tidy, _ = user_audits(read_own(paths))
     assert judged(tidy.runs).to_dict()["verdict"] == told["verdict"]
+    monkeypatch.chdir(tmp_path)
+    (packed,) = [path for path in evidence_files(["main"]) if path.endswith("json")]
+    write_packed(packed, audits)
+    assert judged(read_tidy([packed]).runs).to_dict() == found.to_dict()
+    lines = "\n".join(verdict_lines(["main"]))
+    assert f"{found.text(THREE)}; {found.text(FOUR)}" in lines and found.settling in lines
     (page,) = read_runs(paths)
     assert page.judgement.to_dict() == found.to_dict() and page.verdict == found.quoted
     shown = {label: (outcome, near) for label, outcome, near in page.checks}

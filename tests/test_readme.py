@@ -11,7 +11,6 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from projects import ROOT
@@ -19,6 +18,7 @@ from snakemake.cli import parse_args
 
 from fa_audit.cli import _parser
 from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.results.tidy import read_tidy
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def test_what_github_and_the_catalog_run_exists():
 
 
 def test_what_it_and_other_documents_say_of_cifar_is_measured():
-    runs = pd.read_csv(ROOT / "reference/measured/main_audit/runs.csv")
+    runs = read_tidy([ROOT / "reference/measured/main_audit/audits.json"]).runs
     dfa, bp = (runs[runs["run"] == run].mean(numeric_only=True) for run in ("dfa", "bp"))
     accuracy, best = (f"{100 * value:.0f} %" for value in (dfa.accuracy, bp.own_frozen_acc))
     assert f"{accuracy} accuracy" in FLAT and "blocks is nearly six points better" in FLAT

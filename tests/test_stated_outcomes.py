@@ -4,16 +4,21 @@ import re
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 from projects import ROOT
+
+from fa_audit.results.tidy import read_tidy
 
 SEEDS = [42, 123, 456]
 
 
 @cache
+def read(setting, folder="measured"):
+    return read_tidy([ROOT / f"reference/{folder}/{setting}/audits.json"])
+
+
 def runs(setting, folder="measured"):
-    return pd.read_csv(ROOT / f"reference/{folder}/{setting}/runs.csv").set_index(["run", "seed"])
+    return read(setting, folder).runs.set_index(["run", "seed"])
 
 
 def of(setting, run, column, seed=None, folder="measured"):
@@ -79,7 +84,7 @@ def lower_bars():
 
 
 def total_growth(setting, run):
-    layers = pd.read_csv(ROOT / f"reference/measured/{setting}/layers.csv")
+    layers = read(setting).layers
     states = layers[layers["run"] == run].groupby("seed")["hidden_norm"]
     return states.last() / states.first()
 

@@ -16,6 +16,7 @@ import math
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ from fa_audit.data.dataset import Dataset, load_dataset, save_dataset
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import FILE, Entry, Published, identity, read_published_file
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.protocol.audit import Audit
 from fa_audit.results.judging import NOT_RUN, combined
+from fa_audit.results.measured import read_measured
 from fa_audit.results.our_runs import OurRuns
-from fa_audit.results.scorecard import read_results, scorecard
-from fa_audit.results.tidy import KEY, Tidy, layers_table, runs_table
+from fa_audit.results.scorecard import scorecard
+from fa_audit.results.tidy import KEY, Tidy, tidy_of
 from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
 
@@ -82,35 +85,25 @@ def chosen(keys: list[RunKey]) -> list[RunKey]:
     return [*cheap, *dear]
 
 
-def trained_again(
-    row: dict[str, Any], data: Path
-) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[str, Any]]]:
     """Train and audit one run; return its checkpoint's SHA-256, its audit and its history.
 
     Baselines are not trained: their accuracies are the measured ones.
     """
     set_numerics(threads=1)
-    spec, dataset = json.loads(row["spec"]), load_dataset(data)
-    run = train(RunSpec.from_dict(spec), dataset)
-    known = {
-        role: row[f"{role}_frozen_acc"]
-        for role in ("own", "bp")
-        if not pd.isna(row[f"{role}_frozen_acc"])
-    }
-    own = ("frozen", known["own"]) if "own" in known else None
-    report = audit(run.learner, dataset, run.accuracy, own_frozen=own, bp_frozen_acc=known.get("bp"),
+    dataset = load_dataset(data)
+    run = train(RunSpec.from_dict(measured.spec), dataset)
+    known = measured.baselines
+    own = None if known.own is None else ("frozen", known.own)
+    report = audit(run.learner, dataset, run.accuracy, own_frozen=own, bp_frozen_acc=known.bp,
                    trajectory=run.history)  # fmt: skip
-    key = {name: row[name] for name in KEY}
-    about = {"spec": spec, "stopped_after": run.stopped_after, "digest": ""}
-    about |= {"baseline_runs": {role: {"accuracy": value} for role, value in known.items()}}
+    key = {name: getattr(measured, name) for name in KEY}
+    about = {"spec": measured.spec, "baseline_runs": measured.baseline_runs}
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(run.learner, path := Path(folder) / "checkpoint.safetensors")
         digest = sha256_of(path)
-    return (
-        digest,
-        json.loads(json.dumps(report.to_dict())) | key | about,
-        [key | state for state in run.history],
-    )
+    again = report.replace(**key, **about, stopped_after=run.stopped_after)
+    return digest, again, [key | state for state in run.history]
 
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
@@ -140,27 +133,24 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
     """Train and audit runs again, the longest first; print whether each has the bits of the
     measured one.
     """
-    runs, work = (table.set_index(list(KEY), drop=False) for table in (tidy.runs, tidy.work))
-    keys = sorted(keys, key=lambda key: -float(work.loc[key]["seconds"]))
-    audits, states = [], []
+    audits = {RunKey(audit.setting, audit.run, audit.seed): audit for audit in tidy.runs["audit"]}
+    keys = sorted(keys, key=lambda key: -audits[key].seconds)
+    found, states = [], []
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs) as pool:
         save_dataset(dataset, data := Path(folder) / "cifar10.safetensors")
-        started = [pool.submit(trained_again, runs.loc[key].to_dict(), data) for key in keys]
+        started = [pool.submit(trained_again, audits[key], data) for key in keys]
         for key, job in zip(keys, started, strict=True):
             digest, audited, history = job.result()
-            audits.append(audited)
+            found.append(audited)
             states += history
-            recorded = work.loc[key]["checkpoint_sha256"]
-            same = (
-                "not recorded"
-                if recorded == "not recorded"
-                else "same"
-                if recorded == digest
-                else "others"
+            before = audits[key]
+            same = "not recorded"
+            if before.checkpoint_sha256:
+                same = "same" if before.checkpoint_sha256 == digest else "others"
+            print(
+                f"{key}: bits: {same} (measured on {before.cpu}, torch {before.torch})", flush=True
             )
-            where = f"{work.loc[key]['cpu']}, torch {work.loc[key]['torch']}"
-            print(f"{key}: bits: {same} (measured on {where})", flush=True)
-    return OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
+    return OurRuns(replace(tidy_of(found), trajectories=pd.DataFrame(states)))
 
 
 def compare(
@@ -197,13 +187,11 @@ def main() -> None:
             " there, or name their folder: make check-evidence DATA=DIR (`snakemake results/data/cifar10.safetensors`"
             " downloads them)."
         )
-    published, tidy = read_published_file(ROOT / FILE), read_results(MEASURED)
+    published, tidy = read_published_file(ROOT / FILE), read_measured(MEASURED)
     dataset = cifar10(options.data)
     keys = chosen(sorted(used(published, tidy)))
-    if set(tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"]) - {
-        dataset.sha256,
-        "not recorded",
-    }:
+    recorded = tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"].dropna()
+    if set(recorded) - {dataset.sha256}:
         raise AuditError(
             f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10."
         )

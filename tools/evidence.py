@@ -1,7 +1,7 @@
-"""Audit trained runs with the code of this checkout and add them to tidy tables.
+"""Audit trained runs with the code of this checkout and add them to measured ones.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
-python tools/evidence.py RESULTS --configfile config.yaml --settings field_search field --tables
+python tools/evidence.py RESULTS --configfile config.yaml --settings field_search field --into
 reference/field_cifar10
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
@@ -9,17 +9,12 @@ Runs that are there already are measured again where a file is newer; others of 
 A run of a search (with `validation`) needs no baselines, and is taken once it is trained in every
 setting of the search. What searches choose is written into the list `runs: &chosen` of the
 configuration.
-
-Beside the tables of a setting its audits are kept, in one archive: tar -xf
-reference/measured/SETTING/audits.tar.xz
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import re
-import tarfile
 import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -30,16 +25,24 @@ import pandas as pd
 from tuned import choices, name_of
 
 from fa_audit.audit.run_audit import audit_files
-from fa_audit.core.files import write_bytes
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid, Setting
-from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.paths import EVIDENCE, RunKey
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.results.tidy import KEY, read_audits, read_table, read_tidy, tidy_of, write_tables
+from fa_audit.results.tidy import (
+    KEY,
+    key_of,
+    read_audits,
+    read_packed,
+    read_table,
+    read_tidy,
+    trajectories_table,
+    write_packed,
+    write_tables,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDED = ("cpu", "torch", "data_sha256", "checkpoint_sha256", "audit_sha256")
 CHOSEN = re.compile(r"(runs: &chosen\n\s*\[)[^]]*(\])")
 
 
@@ -71,65 +74,32 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     return path
 
 
-def add(folder: Path, audits: list[Path], results: Path) -> None:
-    """Write the tables of a setting: those of the audits, and of the runs that only the old tables
-    have.
-    """
-    tidy = tidy_of(
-        read_audits(audits),
-        [results / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits],
-    )
-    tables = {}
-    for name in TIDY:
-        path, new = folder / f"{name}.csv", getattr(tidy, name)
-        old = read_table(path) if path.exists() else new.head(0)
-        fresh = pd.MultiIndex.from_frame(new[list(KEY)]).unique()
-        kept = old[~pd.MultiIndex.from_frame(old[list(KEY)]).isin(fresh)] if len(old) else old
-        parts = [
-            part.astype(object) for part in (kept, new) if len(part)
-        ]  # else False beside nothing becomes 0.0
-        joined = pd.concat(parts, ignore_index=True)
-        order = [*KEY, *({"epoch", "layer"} & set(joined.columns))]
-        joined = joined.sort_values(
-            sorted(order, key=[*KEY, "epoch", "layer"].index), ignore_index=True
-        )
-        tables[path] = joined[[*new.columns, *joined.columns.difference(new.columns)]]
-    work = tables[folder / "work.csv"]
-    work[list(RECORDED)] = work.reindex(columns=RECORDED).fillna("not recorded")
-    write_tables(tables)
+def add(folder: Path, paths: list[Path], results: Path) -> None:
+    """Write the audits and trajectories of a setting: new ones, and old ones of other runs."""
+    audits = read_audits(paths)
+    files = [results / "trajectories" / f"{key_of(audit)}.csv" for audit in audits]
+    history = trajectories_table(files, audits)
+    fresh = set(map(key_of, audits))
+    packed, followed = (folder / name for name in EVIDENCE)
+    if packed.exists():
+        audits += [audit for audit in read_packed(packed) if key_of(audit) not in fresh]
+    if followed.exists():
+        old = read_table(followed)
+        is_fresh = pd.MultiIndex.from_frame(old[list(KEY)]).isin(fresh)
+        history = pd.concat([history, old[~is_fresh]], ignore_index=True)
+    write_packed(packed, sorted(audits, key=key_of))
+    write_tables({followed: history.sort_values([*KEY, "epoch", "layer"])})
 
 
-def pack(path: Path, audits: list[Path]) -> None:
-    """Add audits to an archive, SETTING/RUN/seed*.json in it, in place of earlier ones of the same
-    runs.
-
-    The same audits give the same bytes.
-    """
-    files = {}
-    if path.exists():
-        with tarfile.open(path) as old:
-            files = {
-                member.name: old.extractfile(member).read() for member in old if member.isfile()
-            }
-    files |= {f"{RunKey.of(audit)}.json": audit.read_bytes() for audit in audits}
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:xz", preset=9) as new:
-        for name, data in sorted(files.items()):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            new.addfile(member, io.BytesIO(data))
-    write_bytes(path, content.getvalue())
-
-
-def chosen_runs(tables: Path, settings: Sequence[str]) -> list[str]:
+def chosen_runs(folder: Path, settings: Sequence[str]) -> list[str]:
     """Return what the searches among some settings chose, as names of runs."""
-    rows = read_tidy([tables / setting / "runs.csv" for setting in settings])
-    chosen = choices(rows.runs.assign(network=""))
+    tidy = read_tidy([folder / setting / EVIDENCE[0] for setting in settings])
+    chosen = choices(tidy.runs.assign(network=""))
     return sorted(map(name_of, chosen["run"], chosen["lr"], chosen["normalise"]))
 
 
 def main() -> None:
-    """Audit every run of the configuration that has been trained; write its tables, and what
+    """Audit every trained run of the configuration, add it to the measured ones, and write what
     searches choose.
     """
     parser = argparse.ArgumentParser(
@@ -143,7 +113,7 @@ def main() -> None:
         "--settings", nargs="*", metavar="SETTING", help="settings or blocks; default all"
     )
     parser.add_argument(
-        "--tables",
+        "--into",
         type=Path,
         default=Path("reference/measured"),
         metavar="DIR",
@@ -168,7 +138,7 @@ def main() -> None:
         grid = with_choices(
             grid,
             options,
-            [name for name in searches if (options.tables / name / "runs.csv").exists()],
+            [name for name in searches if (options.into / name / EVIDENCE[0]).exists()],
         )
         for name in names:
             if name not in searches:
@@ -183,7 +153,7 @@ def with_choices(grid: Grid, options: argparse.Namespace, searches: Sequence[str
     if not searches or not CHOSEN.search(text):
         return grid
     runs = textwrap.fill(
-        ", ".join(chosen_runs(options.tables, searches)), 110, subsequent_indent=7 * " "
+        ", ".join(chosen_runs(options.into, searches)), 110, subsequent_indent=7 * " "
     )
     options.configfile.write_text(CHOSEN.sub(rf"\g<1>{runs}\g<2>", text), encoding="utf-8")
     return read(options.configfile)
@@ -195,7 +165,7 @@ def read(configfile: Path) -> Grid:
 
 
 def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.Namespace) -> None:
-    """Audit the runs of a setting that are there, and add them to its tables."""
+    """Audit the runs of a setting that are there, and add them to the measured ones."""
     setting = grid.settings[name]
     block = (
         [other for other in grid.settings.values() if other.block == setting.block]
@@ -218,8 +188,7 @@ def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.
         for key in there
     ]
     if audits := [job.result() for job in work]:
-        add(options.tables / name, audits, options.results)
-        pack(options.tables / name / "audits.tar.xz", audits)
+        add(options.into / name, audits, options.results)
         print(f"{name}: {len(audits)} audits", flush=True)
 
 

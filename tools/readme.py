@@ -28,7 +28,7 @@ from fa_audit.experiments.origins import Finished, Origins
 from fa_audit.experiments.plan import plan_table
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.kinds import KINDS
-from fa_audit.results.tidy import read_table
+from fa_audit.results.measured import read_measured
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/monitor.md")
 CODE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<said>.*?)```)?", re.DOTALL)
@@ -81,12 +81,9 @@ def facts() -> dict[str, str]:
 
 def differing() -> str:
     """Return how many measured networks that pass three checks need walk-back by four, and why."""
-    runs = [read_table(path) for path in sorted((ROOT / "reference/measured").glob("*/runs.csv"))]
-    passed = [
-        text for table in runs for text in table.loc[table["three_check"] == "PASS", "four_check"]
-    ]
-    letters = {"D1": "a", "C": "c"}  # of the tables, which are older than the names
-    alone = {name: passed.count(f"needs walk-back ({of})") for name, of in letters.items()}
+    runs = read_measured(ROOT / "reference/measured").runs
+    passed = runs.loc[runs["three_check"] == "PASS", "four_check"].tolist()
+    alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
     others = len(passed) - passed.count("trustworthy")
     return (
         f"Of the {len(passed)} [measured](reproduction.md) networks that pass three checks, {others} need walk-back by"

@@ -8,7 +8,7 @@ with logged(snakemake):
     out = snakemake.output
     write_table(
         snakemake.params.entry,
-        snakemake.input.tidy,
+        snakemake.input.evidence,
         [out.csv, out.markdown, out.latex, out.html],
         out.origin,
     )

@@ -7,5 +7,5 @@ from fa_audit.results.figures.files import write_figure
 with logged(snakemake):
     out = snakemake.output
     write_figure(
-        snakemake.params.entry, snakemake.input.tidy, [out.pdf, out.png, out.svg], out.origin
+        snakemake.params.entry, snakemake.input.evidence, [out.pdf, out.png, out.svg], out.origin
     )

@@ -2,12 +2,11 @@
 
 from _workflow import logged
 
-from fa_audit.core.files import write_json
 from fa_audit.experiments.paths import TIDY
-from fa_audit.results.tidy import read_audits, tidy_of, together, write_tables
+from fa_audit.results.tidy import read_audits, tidy_of, write_packed, write_tables
 
 with logged(snakemake):
     audits = read_audits(snakemake.input.audits)
     tidy = tidy_of(audits, snakemake.input.trajectories)
     write_tables({snakemake.output[name]: getattr(tidy, name) for name in TIDY})
-    write_json(snakemake.output.audits, together(audits))
+    write_packed(snakemake.output.audits, audits)

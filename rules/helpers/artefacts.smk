@@ -36,10 +36,8 @@ def datasets_of(section, name):
     return ", ".join(sorted({GRID.settings[setting].common["dataset"] for setting in settings}))
 
 
-def tidy_of(section, name):
-    entry = entry_in(section, name)
-    tables = artefacts.tables_read(section, entry["kind"])
-    return [tidy_file(table, setting) for setting in entry["settings"] for table in tables]
+def evidence_of(section, name):
+    return paths.evidence_files(entry_in(section, name)["settings"])
 
 
 def code_of(section, name):
@@ -76,7 +74,7 @@ def drawn():
 
 def origin_files():
     names = [f"results/{section}/{name}" for section, name in drawn()]
-    scorecard = ["results/scorecard", "results/figures/scorecard"] if published_keys() else []
+    scorecard = ["results/scorecard", "results/figures/scorecard"] if published_settings() else []
     return [name + paths.ORIGIN for name in (*names, *scorecard)]
 
 
@@ -85,7 +83,7 @@ def artefacts_digest():
     """Return a digest of what decides every figure, every table and the scorecard."""
     parts = [[entry_in(*one), code_of(*one), origin_of(*one)] for one in drawn()]
     scripts = [code_digest(name) for name in ("build_scorecard", "draw_scorecard")]
-    return digest_of([parts, scripts, ORIGINS.audits(published_keys())])
+    return digest_of([parts, scripts, *map(ORIGINS.tidy, published_settings())])
 
 
 def in_report(path, category, subcategory=None, **labels):
@@ -102,10 +100,9 @@ PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
 
 @cache
 @readable
-def published_keys():
-    """Return the audits of every setting that has a published run: those runs, and others that may be mistaken for them."""
-    settings = {key.setting for key in read_published_file(PUBLISHED_FILE).run_keys_in(GRID)}
-    return [key for key in GRID.run_keys("runs") if key.setting in settings]
+def published_settings():
+    """Return every setting that has a published run."""
+    return sorted({key.setting for key in read_published_file(PUBLISHED_FILE).run_keys_in(GRID)})
 
 
 # ---- external models
@@ -137,7 +134,7 @@ PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
 
 def page_figures(wildcards):
     """Return the figures, in the order in which the page shows them."""
-    names = ["scorecard"] if published_keys() else []
+    names = ["scorecard"] if published_settings() else []
     return [f"results/figures/{name}.svg" for name in [*names, *names_in("figures")]]
 
 

@@ -179,5 +179,5 @@ def rest_of(settings):
         *run_files("baselines", "json", [key for key in networks if key not in keys]),
         *run_files("audits", "json", keys),
         *(tidy_file(name, setting) for setting in settings for name in TIDY),
-        *(f"results/audits/{setting}.json" for setting in settings),
+        *(f"results/tidy/{setting}/audits.json" for setting in settings),
     ]

@@ -57,7 +57,7 @@ def say_results():
         say("fa-audit: done. Results and logs are in the storage.")
         return
     made = [
-        *(["results/scorecard.md"] if published_keys() else []),
+        *(["results/scorecard.md"] if published_settings() else []),
         *(f"results/{section}/" for section in (*STAGES, "models") if names_in(section)),
     ]
     say(*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:")

@@ -11,7 +11,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
 
 MEASURED = "configs/measured.yaml"
-FROM = "folder with tables SETTING/runs.csv; default the project's reference/measured"
+FROM = "folder of SETTING/audits.json, or results; default the project's reference/measured"
 KEY = (
     "rank: runs that no paired test tells apart share one\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
@@ -61,7 +61,7 @@ def _board(options: argparse.Namespace) -> int:
     measured = read_measured(folder).only(options.only)
     tidy, _ = append_audits(measured, read_own(options.audits))
     if options.output:
-        inputs = [*sorted(folder.glob("*/runs.csv*")), *options.audits]
+        inputs = [*sorted(folder.glob("*/audits.json")), *options.audits]
         made = write_shown(board_of(tidy), inputs, options.output, {"wide": options.wide})
         print(*made, sep="\n")
     else:

@@ -42,8 +42,8 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_scorecard)
     words = (
-        "folder of results or tidy tables; default results/ if it has audits, else the "
-        "project's reference/measured"
+        "folder of SETTING/audits.json, or results; default results where it has some, or else"
+        " reference/measured of the project"
     )
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "the published numbers; default %(default)s"
@@ -90,19 +90,18 @@ def _text(options: argparse.Namespace) -> int:
 def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
     from fa_audit.experiments.published import read_published_file
-    from fa_audit.results.measured import FOLDER
-    from fa_audit.results.scorecard import read_explanations, read_results, scorecard
+    from fa_audit.results.measured import measured_folder, read_measured, settings_in
+    from fa_audit.results.scorecard import read_explanations, scorecard
     from fa_audit.results.scorecard_texts import summary_line, to_markdown, write_scorecard
 
-    folder = options.folder
-    if folder is None:
-        has_audits = any(Path("results/audits").glob("*/*/*.json"))
-        folder = Path("results") if has_audits else Path(FOLDER)
+    own = Path("results")
+    if options.folder is None and settings_in(own):
+        options.folder = own
+    folder = measured_folder(options.folder)
     if options.output:
         check_output(options.output, [folder])
     published = read_published_file(options.published)
-    tidy = read_results(folder)
-    rows = scorecard(published, tidy, read_explanations(folder, published))
+    rows = scorecard(published, read_measured(folder), read_explanations(folder, published))
     if options.output:
         paths = [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
         write_scorecard(published, rows, paths)

@@ -17,12 +17,12 @@ RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the n
 LOCK = "results/.lock"  # held while a workflow is at work in the folder
 ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": ("csv", "md", "tex", "html")}
 SCORECARD_ENDINGS = ("csv", "md")
-MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
+EVIDENCE = ("audits.json", "trajectories.csv")  # of a setting, which figures and tables read
 IDENTITY = {
     "distance": "displacement",
     "cosine": "cosine_to_embedding",
 }  # in tidy tables, of the last state and h_0
-TIDY = (*MEASURED, "work")  # and what each training took, which differs from time to time
+TIDY = ("runs", "layers", "trajectories", "work")  # tables for others, of a setting and of all
 
 
 class RunKey(NamedTuple):
@@ -77,6 +77,11 @@ def data_file(dataset: str) -> str:
 def tidy_file(name: str, setting: str = "") -> str:
     """Return the path of the tidy table `name`, one of `TIDY`, of a setting."""
     return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
+
+
+def evidence_files(settings: Iterable[str]) -> list[str]:
+    """Return the paths of what figures and tables read of settings."""
+    return [f"results/tidy/{setting}/{name}" for setting in settings for name in EVIDENCE]
 
 
 def artefact_files(section: str, name: str, folder: str = "results") -> list[str]:

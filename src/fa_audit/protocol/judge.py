@@ -227,7 +227,8 @@ def _shared(texts: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ""
 
 
-@dataclass(frozen=True)
+# Audits remember their judgement, which has the audits: compared by value, both would recur.
+@dataclass(frozen=True, eq=False)
 class Judgement:
     """What the protocol says of one network, or of a run over its seeds.
 

@@ -1,4 +1,4 @@
-"""Make the figures and tables of a configuration from tidy tables.
+"""Make the figures and tables of a configuration from audits.
 
 The workflow uses the same functions, with one job for each figure and table. Imports nothing that
 draws.
@@ -15,9 +15,8 @@ from tqdm import tqdm
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.documents.latex import slug
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import ENDINGS, MEASURED, ORIGIN, TIDY, artefact_files
+from fa_audit.experiments.paths import ENDINGS, ORIGIN, artefact_files
 from fa_audit.experiments.spec import parse_run
-from fa_audit.results.tables import TABLES_OF_WORK
 
 if TYPE_CHECKING:
     from fa_audit.results.tidy import Tidy
@@ -63,11 +62,6 @@ def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> 
             check_texts([text], f"{line_of(place) or 'config'}: {place}")
 
 
-def tables_read(section: str, kind: str) -> tuple[str, ...]:
-    """Return the tidy tables that a kind of figure or table reads."""
-    return TIDY if section == "tables" and kind in TABLES_OF_WORK else MEASURED
-
-
 def artefacts_from(
     config: Mapping[str, Any],
     grid: Grid,
@@ -75,17 +69,17 @@ def artefacts_from(
     output: Path,
     more: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Make every figure and table of a configuration from tidy tables, in ``OUTPUT/figures/`` and
+    """Make every figure and table of a configuration from audits, in ``OUTPUT/figures/`` and
     ``OUTPUT/tables/``.
 
     Yields the name of each, with the reason if it could not be made. If some settings have no
-    tables, the others are shown, and the title names the missing ones.
+    audits, the others are shown, and the title names the missing ones.
 
     Args:
-        folder: the folder of the tidy tables.
+        folder: the folder of the audits.
         more: keys that replace those of every entry, such as ``runs`` and ``width``.
     """
-    from fa_audit.results.measured import settings_in, tables_of
+    from fa_audit.results.measured import evidence_of, settings_in
 
     there = settings_in(folder)
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
@@ -99,7 +93,7 @@ def artefacts_from(
         files, origin = artefact_files(section, name, str(output)), f"{section}/{name}{ORIGIN}"
         problem = ""
         try:
-            inputs = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
+            inputs = evidence_of(folder, entry["settings"])
             _write(section)(entry, inputs, files, output / origin)
         except AuditError as error:
             problem = str(error)

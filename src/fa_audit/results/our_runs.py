@@ -25,7 +25,7 @@ from fa_audit.experiments.published import (  # fmt: skip
 )
 from fa_audit.protocol.limits import depth_margin
 from fa_audit.results.judging import Measured
-from fa_audit.results.outcomes import withdrawals
+from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
@@ -39,7 +39,7 @@ class OurRuns:
         runs = tidy.runs.assign(
             own_margin=depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]),
             bp_margin=depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
-            by_cosine=withdrawals(tidy)["cosine"],
+            by_cosine=by_cosine(tidy),
             first_reference_flag_1024=_first_below(tidy),
         )
         # By the places that a row stands for; a row of an epoch is that of any of its states.

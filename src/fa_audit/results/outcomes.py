@@ -7,8 +7,8 @@ import pandas as pd
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.protocol.checks import four_checks
-from fa_audit.protocol.judge import FOUR, NON_FINITE, THREE, Rule
-from fa_audit.results.tidy import Tidy, judged
+from fa_audit.protocol.judge import FOUR, NON_FINITE, THREE, Rule, judge
+from fa_audit.results.tidy import Tidy
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
@@ -47,8 +47,14 @@ def fails(runs: pd.DataFrame) -> pd.Series:
 
 
 def _judged(runs: pd.DataFrame, rule: Rule) -> pd.Series:
-    against = [judged([row]).against(rule) for row in runs.to_dict("records")]
+    against = [judge([audit]).against(rule) for audit in runs["audit"]]
     return pd.Series(against, runs.index, "boolean")
+
+
+def by_cosine(tidy: Tidy) -> pd.Series:
+    """Return whether the mean cosine over all blocks is not above 0; NaN without one."""
+    cosine = tidy.mean_of_blocks(f"cosine{AT_INPUT}")
+    return (cosine <= 0).where(cosine.notna())
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
@@ -57,12 +63,12 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
 
     The strategies are the `STRATEGIES` of `fa_audit.results.figures.squares`.
     """
-    runs, cosine = tidy.runs, tidy.mean_of_blocks(f"cosine{AT_INPUT}")
+    runs = tidy.runs
     accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)
     known = accuracy.notna() & shallow.notna()
     own = {
         "accuracy": accuracy.where(accuracy.isna(), 0.0),
-        "cosine": (cosine <= 0).where(cosine.notna()),
+        "cosine": by_cosine(tidy),
         "shallow": (accuracy <= shallow).where(known),
     }
     found = own | dict(reasons(runs)[list(four_checks())]) | {"full": walked_back(runs)}

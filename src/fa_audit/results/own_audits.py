@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -93,9 +91,7 @@ def _named(
 
 
 def _tables(audits: Sequence[Audit]) -> Tidy:
-    tidy = tidy_of(audits, list(filter(None, map(_history, audits))))
-    tables = {name: _reread(getattr(tidy, name)) for name in ("runs", "layers", "work")}
-    return replace(tidy, **tables)
+    return tidy_of(audits, list(filter(None, map(_history, audits))))
 
 
 def _history(audit: Audit) -> Path | None:
@@ -105,15 +101,6 @@ def _history(audit: Audit) -> Path | None:
         return None
     history = path.parents[3] / "trajectories" / f"{key}.csv"
     return history if history.is_file() else None
-
-
-def _reread(table: pd.DataFrame) -> pd.DataFrame:
-    """Convert a table as if it were read from a file, but keep its names: a method may be called
-    NA.
-    """
-    found = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    names = [name for name in ("setting", "run", "method") if name in table]
-    return found.assign(**{name: table[name] for name in names})
 
 
 def join(one: Tidy, other: Tidy) -> Tidy:

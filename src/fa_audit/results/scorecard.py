@@ -11,7 +11,6 @@ import pandas as pd
 from fa_audit.core.errors import unknown
 from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.published import Entry, Published, plain
 from fa_audit.results.judging import (
     AGREES,
@@ -22,33 +21,14 @@ from fa_audit.results.judging import (
     combined,
     compare,
 )
-from fa_audit.results.measured import measured_folder, settings_in, tables_of
 from fa_audit.results.our_runs import OurRuns
 from fa_audit.results.statistics import Summary, extent
-from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
+from fa_audit.results.tidy import Tidy
 
 _EXPLANATIONS = "explanations.yaml"
 _SEVERAL = 3  # seeds on both sides, from which on the headline counts a trained network separately
 _OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
 _DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number tells its setting's script
-
-
-def read_results(folder: Path) -> Tidy:
-    """Read all runs of a folder.
-
-    Args:
-        folder: a folder of results with audits, or one of tidy tables.
-
-        Raises:
-        AuditError: there are neither audits nor tables; or a file is damaged, of another run, or
-            lacks a column.
-    """
-    audits = sorted(folder.glob("audits/*/*/seed*.json"))
-    if audits:
-        histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
-        return tidy_of(read_audits(audits), list(filter(Path.exists, histories)))
-    folder = measured_folder(folder)
-    return read_tidy(tables_of(folder, settings_in(folder), TIDY))
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:

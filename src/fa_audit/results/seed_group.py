@@ -37,13 +37,23 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
 def read_audit(path: str | Path) -> Audit:
     """Read an audit whose specification, if it has one, is whole; errors as of `Audit.read`."""
     audit = Audit.read(path)
-    if audit.spec is not None:
-        try:
-            RunSpec.from_dict(audit.spec)
-        except AuditError as error:
-            problem = str(error).splitlines()[0]
-            raise AuditError(f"{path}: spec: {problem}") from None
+    check_spec(audit, path)
     return audit
+
+
+def check_spec(audit: Audit, where: str | Path) -> None:
+    """Check that the specification of an audit, if it has one, is whole.
+
+    Raises:
+        AuditError: it is not.
+    """
+    if audit.spec is None:
+        return
+    try:
+        RunSpec.from_dict(audit.spec)
+    except AuditError as error:
+        problem = str(error).splitlines()[0]
+        raise AuditError(f"{where}: spec: {problem}") from None
 
 
 def group_of(audits: Sequence[Audit]) -> Judgement:

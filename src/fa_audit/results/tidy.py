@@ -1,30 +1,29 @@
 """Write and read audits as four tidy tables: runs, layers, trajectories, and work.
 
-Times and devices of trainings are in ``work`` alone: they differ every time, and artefacts made
-from the other tables must not.
+Figures, tables, boards and the scorecard read audits, packed by setting, through `read_tidy`; the
+CSV files are for others.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fa_audit.core.errors import AuditError, listed, unknown
-from fa_audit.core.files import sha256_of, write_text
+from fa_audit.core.files import read_json, sha256_of, write_text
 from fa_audit.core.measured import AT_INPUT, Measured, at_both_sides
 from fa_audit.experiments.paths import IDENTITY, TIDY, RunKey
 from fa_audit.experiments.spec import DEPARTURES, OWN_OPTIONS, RunSpec
 from fa_audit.protocol.audit import Audit
-from fa_audit.protocol.checks import CHECKS, Outcome
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import Metrics, value_of
 from fa_audit.protocol.judge import RULES, Judgement, judge
-from fa_audit.protocol.limits import DiagnosticThresholds, floor_for
+from fa_audit.results.seed_group import check_spec
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields
@@ -38,11 +37,8 @@ WORK = (
     "checkpoint_sha256",
     "audit_sha256",
 )
+PACKED = "all audits of a setting, as the workflow writes them to results/tidy/SETTING/audits.json"
 AS_TEXT = dict.fromkeys((*WORK[1:], "digest"), str)  # hexadecimal digits may look like numbers
-# The summary in one JSON of all audits: column in the table of runs -> name there.
-SUMMARY = {"accuracy": "accuracy", "hidden_norm_last": "hidden_norm_last", "grad_norm_last": "grad_norm_last",
-           "stability": "stability", "own_frozen_acc": "frozen_accuracy", "four_check": "verdict",
-           "three_check": "three_check_verdict"}  # fmt: skip
 OF_SPEC = (
     "method",
     "dataset",
@@ -115,7 +111,8 @@ class Tidy:
 
     def mean_of_blocks(self, name: str) -> pd.Series:
         """Average a column of the layers over the blocks that have it, in the order of `runs`."""
-        means = self.layers.groupby(list(KEY))[name].mean()
+        layers = self.layers.reindex(columns=[*KEY, name])  # nothing has credits, perhaps
+        means = layers.groupby(list(KEY))[name].mean()
         keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
 
@@ -129,8 +126,9 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
     Raises:
         AuditError: as `trajectories_table`.
     """
+    # The rows of the runs carry their audits, which judge them.
     tables = (
-        runs_table(audits),
+        runs_table(audits).assign(audit=audits),
         layers_table(audits),
         trajectories_table(trajectories, audits),
         work_table(audits),
@@ -170,7 +168,15 @@ def run_row(audit: Audit) -> dict[str, Any]:
         measured = getattr(last, of)
         row[f"identity_{name}"] = None if measured is None else measured.value
     row |= _credits(audit)
-    row |= outcome_columns(audit.checks)
+    for name, found in audit.checks.items():
+        low, high = found.interval or (None, None)
+        row |= {
+            f"{name}_fires": found.fires,
+            f"{name}_distance": found.distance,
+            f"{name}_interval_low": low,
+            f"{name}_interval_high": high,
+            f"{name}_borderline": found.borderline,
+        }
     judgement = audit.judgement
     for name, rule in RULES.items():
         row[name] = judgement.verdict(rule)
@@ -225,22 +231,6 @@ def _mean(blocks: Sequence[Metrics], name: str) -> float | None:
     values = [value_of(block, name) for block in blocks]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def outcome_columns(checks: Mapping[str, Outcome]) -> dict[str, Any]:
-    """Return the columns of the checks' outcomes; `judged` reads them again."""
-    columns: dict[str, Any] = {}
-    for name in CHECKS:
-        found = checks[name]
-        low, high = found.interval or (None, None)
-        columns |= {
-            f"{name}_fires": found.fires,
-            f"{name}_distance": found.distance,
-            f"{name}_interval_low": low,
-            f"{name}_interval_high": high,
-            f"{name}_borderline": found.borderline,
-        }
-    return columns
 
 
 def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
@@ -301,69 +291,9 @@ def trajectories_table(paths: Sequence[str | Path], audits: Iterable[Audit]) -> 
     return table[[*KEY, *table.columns.drop(list(KEY))]]
 
 
-def together(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Return all audits of a setting as one JSON: ``reports`` by run and seed, and a ``summary``."""
-    runs = runs_table(audits).rename(columns=SUMMARY)[[*KEY[1:], *SUMMARY.values()]].astype(object)
-    reports = {f"{audit.run}/seed{audit.seed}": audit.to_dict() for audit in audits}
-    summary = runs.where(runs.notna(), None).to_dict("records")
-    return {"reports": reports, "summary": summary}
-
-
-# --- the judge of rows ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A row of the table of runs as the judge reads it."""
-
-    checks: dict[str, Outcome]
-    finite: bool
-    label: int
-
-
-def judged(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> Judgement:
-    """Judge the seeds of a run by their rows; values, or their texts in the CSV."""
-    records = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
-    return judge([_row(record) for record in records])
-
-
-def _row(record: Mapping[str, Any]) -> _Row:
-    given = record.get("thresholds")
-    limits = json.loads(given) if isinstance(given, str) else {}
-    thresholds = DiagnosticThresholds.of(limits)
-    checks = {}
-    for name, kind in CHECKS.items():
-        limit = thresholds.limits[kind.limit]
-        if name == "reference" and _number(record.get("samples")):
-            limit = floor_for(limit, int(float(record["samples"])))
-        low, high = (_number(record.get(f"{name}_interval_{end}")) for end in ("low", "high"))
-        interval = None if low is None or high is None else (low, high)
-        far = _number(record.get(f"{name}_distance"))
-        value = None if far is None else kind.at(far, limit)
-        fires = flag_of(record.get(f"{name}_fires"))
-        checks[name] = Outcome(value, limit, fires, far, interval=interval)
-    finite = flag_of(record.get("finite")) is not False
-    return _Row(checks, finite, int(float(record.get("seed", 0))))
-
-
-def _number(cell: Any) -> float | None:
-    """Return a cell as a number, None where there is none."""
-    if cell is None or cell == "":
-        return None
-    number = float(cell)
-    return None if number != number else number
-
-
-def flag_of(value: Any) -> bool | None:
-    """Read an outcome from a table's cell: a boolean, its text or its number; None for anything
-    else.
-
-    Numbers occur because pandas converts booleans when it joins them with an empty column.
-
-    >>> flag_of("True"), flag_of(0.0), flag_of(float("nan"))
-    (True, False, None)
-    """
-    return {"true": True, "1.0": True, "false": False, "0.0": False}.get(str(value).lower())
+def judged(rows: pd.DataFrame) -> Judgement:
+    """Judge the audits of rows of the runs, which are of one run over its seeds."""
+    return judge(list(rows["audit"]))
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -376,7 +306,11 @@ def read_audits(paths: Sequence[str | Path]) -> list[Audit]:
         AuditError: a file is not an audit of a trained run, or its run is not the one that its path
             names.
     """
-    return sorted(map(_read, paths), key=key_of)
+    audits = []
+    for path in paths:
+        audit = _checked(Audit.read(path), path, RunKey.of(path))
+        audits.append(audit.model_copy(update={"audit_sha256": sha256_of(path)}))
+    return sorted(audits, key=key_of)
 
 
 def key_of(audit: Audit) -> RunKey:
@@ -384,73 +318,72 @@ def key_of(audit: Audit) -> RunKey:
     return RunKey(audit.setting, audit.run, audit.seed or 0)
 
 
-def _read(path: str | Path) -> Audit:
-    audit = Audit.read(path)
+def _checked(audit: Audit, where: str | Path, expected: RunKey) -> Audit:
     if not audit.spec or not audit.setting:
         raise AuditError(
-            f"{path}: expected an audit of a trained run: delete the file and make it again."
+            f"{where}: expected an audit of a trained run: delete the file and make it again."
         )
-    expected = RunKey.of(path)
+    check_spec(audit, where)
     if key_of(audit) != expected:
         raise AuditError(
-            f"{path}: of {key_of(audit)}; expected the run of its path, {expected}. Delete it and"
+            f"{where}: of {key_of(audit)}; expected the run of its path, {expected}. Delete it and"
             " make it again."
         )
-    return audit.model_copy(update={"audit_sha256": sha256_of(path)})
+    return audit
+
+
+def write_packed(path: str | Path, audits: Iterable[Audit]) -> None:
+    """Write all audits of a setting as one JSON: ``reports`` by run and seed, a line for each."""
+    lines = [f'"{audit.run}/seed{audit.seed}": {audit.line()}' for audit in audits]
+    write_text(path, '{"reports": {\n' + ",\n".join(lines) + "\n}}\n")
+
+
+def read_packed(path: str | Path) -> list[Audit]:
+    """Read the audits of a setting, as `write_packed` writes them.
+
+    Raises:
+        AuditError: the file is not of that form, or holds an audit that is not of a trained run of
+            the setting that its folder is named by.
+    """
+    found = read_json(path, PACKED)
+    reports = found.get("reports") if isinstance(found, dict) else None
+    if not isinstance(reports, dict):
+        raise AuditError(f"{path}: found no reports; expected {PACKED}.")
+    setting, audits = Path(path).parent.name, []
+    for name, record in reports.items():
+        where = f"{path}: {name}"
+        key = RunKey.of(f"{setting}/{name}")
+        audits.append(_checked(Audit.from_dict(record, where), where, key))
+    return sorted(audits, key=key_of)
 
 
 def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
-    """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the files' order.
+    """Read ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings, which keep the
+    order of their files.
 
     Args:
         runs: the runs to keep; all of them if none is named.
 
     Raises:
-        AuditError: a file is missing or is not a table, has rows of another setting than its
-            folder, or none has one of `runs`.
+        AuditError: as `read_packed`; a trajectory is not a table; or no setting has one of `runs`.
     """
-    files: dict[str, list[Path]] = defaultdict(list)
+    audits: list[Audit] = []
+    histories = []
     for path in map(Path, paths):
-        files[path.stem].append(path)
-    tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
-    tables["runs"] = _with_verdicts(tables["runs"])
-    settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
-    for name, table in tables.items():
-        tables[name] = table.reset_index(drop=True)
-    return Tidy(settings, **tables).only(runs)
-
-
-def _with_verdicts(runs: pd.DataFrame) -> pd.DataFrame:
-    """Derive the verdicts of all rows from their outcomes, ignoring those in the file."""
-    found = list(_verdicts(runs))
-    return runs.assign(**pd.DataFrame(found, runs.index))
-
-
-def _verdicts(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for record in runs.to_dict("records"):
-        judgement = judged([record])
-        row: dict[str, Any] = {}
-        for name, rule in RULES.items():
-            row[name] = judgement.verdict(rule)
-            row[f"{name}_borderline"] = judgement.is_borderline(rule)
-        yield row
-
-
-def _checked(path: Path) -> pd.DataFrame:
-    table = read_table(path)
-    found = sorted({str(name) for name in table["setting"]} - {path.parent.name})
-    if found:
-        raise AuditError(
-            f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its "
-            "folder."
-        )
-    return table
+        if path.suffix == ".json":
+            audits += read_packed(path)
+        else:
+            histories.append(read_table(path))
+    tidy = tidy_of(audits)
+    if histories:
+        tidy = replace(tidy, trajectories=pd.concat(histories, ignore_index=True))
+    return tidy.only(runs)
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:
     """Write each table to its path as CSV, atomically."""
     for path, table in tables.items():
-        write_text(path, table.to_csv(index=False))
+        write_text(path, table.drop(columns="audit", errors="ignore").to_csv(index=False))
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -465,15 +398,3 @@ def read_table(path: str | Path) -> pd.DataFrame:
         raise AuditError(
             f"{path}: found no table ({error}); delete the file and make it again."
         ) from error
-
-
-def side_of(table: pd.DataFrame, *names: str) -> str:
-    """Return the suffix of the credit metrics that all rows of a table have: none, or `AT_INPUT`.
-
-    Older audits have no rho and nudging at the blocks' outputs.
-    """
-    for name in names:
-        at_input = f"{name}{AT_INPUT}"
-        if at_input in table and (table[name].isna() & table[at_input].notna()).any():
-            return AT_INPUT
-    return ""

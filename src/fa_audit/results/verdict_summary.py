@@ -1,4 +1,4 @@
-"""Print every run's verdicts, one line a run, from tidy tables."""
+"""Every run's verdicts in a few lines of text."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from fa_audit.experiments.paths import tidy_file
+from fa_audit.experiments.paths import evidence_files
 from fa_audit.protocol.judge import FOUR, THREE
-from fa_audit.results.tidy import judged, read_table
+from fa_audit.results.tidy import judged, read_tidy
 
 
 def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
-    """Yield a heading per setting and a line per run, of the settings whose tidy table exists."""
+    """Yield a heading per setting and a line per run, of the settings whose audits are packed."""
     for setting in settings:
-        path = Path(tidy_file("runs", setting))
+        path = Path(evidence_files([setting])[0])
         if path.exists():
             yield from ("", f"verdicts in {setting} (three-check; four-check):")
-            yield from _lines(read_table(path))
+            yield from _lines(read_tidy([path]).runs)
 
 
 def _lines(runs: pd.DataFrame) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The files of a figure, drawn from tidy tables."""
+"""The files of a figure, drawn from audits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_figure(
 
     Args:
         entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
-        inputs: the files of tidy tables that it is drawn from, or that `tidy` was made from.
+        inputs: the evidence that it is drawn from, as of `read_tidy`, or what `tidy` was made of.
         figures: files to write: PDF, PNG, SVG.
 
         Raises:

@@ -12,13 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import rank_runs
-from fa_audit.results.tidy import Tidy, judged, side_of
+from fa_audit.results.tidy import Tidy, judged
 
 TINY = 6  # points
 COLUMN = 11  # characters in a line of a column's heading
@@ -177,9 +178,8 @@ def seed_values(tidy: Tidy) -> pd.DataFrame:
     losses = epochs.groupby(["run", "seed"])["train_loss"].agg(["first", "last", "size"])
     decrease = (losses["first"] - losses["last"]).where(losses["size"] > 1).rename("loss_decrease")
     runs = tidy.runs.copy()
-    side = side_of(runs, *CREDITS)
     for name in CREDITS:
-        runs[name] = runs[f"{name}{side}"].astype(float)
+        runs[name] = runs[f"{name}{AT_INPUT}"].astype(float)
     return runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *MEASURES]]
 
 

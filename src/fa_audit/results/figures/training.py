@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, whole, without_penalty
-from fa_audit.results.tidy import KEY, Tidy, side_of
+from fa_audit.results.tidy import KEY, Tidy
 
 _HEADING = 45  # characters in a line of a setting's name
 _MARKERS_PER_CURVE = 5
@@ -156,9 +157,8 @@ def penalty_rescue(
     """
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
-    side = side_of(runs, *_CREDITS)
     for name in _CREDITS:
-        runs[name] = runs[f"{name}{side}"]
+        runs[name] = runs[f"{name}{AT_INPUT}"]
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
     figure = style.new_figure(title, height=4.9)
@@ -170,7 +170,7 @@ def penalty_rescue(
         last = ax is over_time[1, -1]
         style.limit_line(ax, thresholds.limits["reference"], "reference", named=last)
     for ax, column in zip(below.subgridspec(1, len(_METRICS)).subplots(), _METRICS):
-        _against_penalty(ax, groups, column, "input" if side else "output")
+        _against_penalty(ax, groups, column, "input")
         ax.set(xlabel="residual penalty $\\lambda$", xlim=(-0.5, len(penalties) - 0.5))
         ax.set_xticks(range(len(penalties)), map(style.power, penalties))
     names = style.counted(groups, labels, list(_METRICS), "place")

@@ -17,4 +17,3 @@ TABLES: dict[str, str] = {
     "variation": "fa_audit.results.tables.audits:variation",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting
-TABLES_OF_WORK = frozenset({"board"})  # kinds that show what the trainings took

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import OWN_OPTIONS, short_number
 from fa_audit.protocol.checks import CHECKS
@@ -18,11 +19,11 @@ from fa_audit.results.tables.rows import (
     by_setting,
     run_table,
 )
-from fa_audit.results.tidy import Tidy, side_of
+from fa_audit.results.tidy import Tidy
 
 ACCURACY = Column("accuracy (%)", "accuracy", spread="deviation", scale=100, decimals=1)
 OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
-DEEP_COSINE = Column("deep cosine", "deep_cosine", spread="deviation", decimals=3)
+DEEP_COSINE = Column("deep cosine", f"deep_cosine{AT_INPUT}", spread="deviation", decimals=3)
 GROWTH = Column("max growth", "max_growth", "max")
 GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 
@@ -132,10 +133,10 @@ def _option(name: str) -> TextColumn:
 PENALTY = (
     ACCURACY,
     DEEP_COSINE,
-    Column("fresh-B null", "fresh_b_mean", decimals=3),
-    Column("null deviation", "fresh_b_std", decimals=3),
-    Column("deep rho", "deep_rho", spread="deviation", decimals=3),
-    Column("nudging (nats)", "deep_nudging"),
+    Column("fresh-B null", f"fresh_b_mean{AT_INPUT}", decimals=3),
+    Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3),
+    Column("deep rho", f"deep_rho{AT_INPUT}", spread="deviation", decimals=3),
+    Column("nudging (nats)", f"deep_nudging{AT_INPUT}"),
     GROWTH,
     Column("median ||h_L||", "hidden_norm_last", "median"),
     GRADIENT,
@@ -179,10 +180,10 @@ RESOLUTION = 1e-6
 NULL_CALIBRATION = (
     ACCURACY,
     DEEP_COSINE,
-    Column("null mean", "fresh_b_mean", spread="deviation", decimals=3),
-    Column("null deviation", "fresh_b_std", decimals=3),
+    Column("null mean", f"fresh_b_mean{AT_INPUT}", spread="deviation", decimals=3),
+    Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3),
     Column("z", "z", spread="deviation", decimals=1, signed=True),
-    Column("clamped cosine", "deep_clamped_cosine", spread="deviation", decimals=3),
+    Column("clamped cosine", f"deep_clamped_cosine{AT_INPUT}", spread="deviation", decimals=3),
     GRADIENT,
 )
 NULL_CALIBRATION_NOTE = (
@@ -203,8 +204,7 @@ NULL_CALIBRATION_NOTE = (
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return deep cosines next to those under fresh feedback."""
     names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
-    side = side_of(tidy.runs, *names)
-    cosine, mean, deviation = (tidy.runs[f"{name}{side}"].astype(float) for name in names)
+    cosine, mean, deviation = (tidy.runs[f"{name}{AT_INPUT}"].astype(float) for name in names)
     z = (cosine - mean) / deviation.where(deviation > RESOLUTION)
     shown = replace(tidy, runs=tidy.runs.assign(z=z))
     caption = f"{title}. {NULL_CALIBRATION_NOTE}"

@@ -1,4 +1,4 @@
-"""The files of a table, built from tidy tables."""
+"""The files of a table, built from audits."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -14,15 +14,11 @@ from fa_audit.documents.formats import Number, Table
 from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE
 from fa_audit.results.statistics import rank_runs, summarise
-from fa_audit.results.tidy import Tidy, judged, side_of
+from fa_audit.results.tidy import Tidy, judged
 
 STATISTICS = ("n", "mean", "deviation", "low", "high", "median", "max")
 INCOMPLETE = "n: seeds. A number that fewer seeds have says how many do, as (2/3)."
-# What a caption says of credits, by the suffix of their metrics' names.
-CREDITS = {
-    "": " Credits are compared at the blocks' outputs.",
-    AT_INPUT: " Credits are compared at the blocks' inputs: some audits have no others.",
-}
+CREDITS = " Credits are compared at the blocks' inputs, as published."
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ def run_table(
     Args:
         labels: printed names of runs and settings; others keep their own names.
     """
-    columns, side = _at_one_side(tidy.runs, columns)
+    has_credits = any(isinstance(c, Column) and c.quantity.endswith(AT_INPUT) for c in columns)
     groups = dict(list(tidy.runs.sort_values("seed").groupby(["setting", "run"])))
     # A table of one setting names it in its title.
     leading = ("setting", "run") if len(tidy.settings) > 1 else ("run",)
@@ -173,30 +169,11 @@ def run_table(
         values.append(found)
     headings = [column.heading for column in columns]
     return Table(
-        f"{caption}{side} {INCOMPLETE}",
+        f"{caption}{CREDITS * has_credits} {INCOMPLETE}",
         (*leading, N.heading, *headings),
         tuple(cells),
         pd.DataFrame(values),
     )
-
-
-def _at_one_side(
-    runs: pd.DataFrame, columns: Sequence[Column | TextColumn]
-) -> tuple[list[Column | TextColumn], str]:
-    """Choose the credit columns that all audits have, at outputs or inputs, and a sentence that
-    says which.
-    """
-    plain = [column.quantity for column in columns if isinstance(column, Column)]
-    credits = [name for name in plain if f"{name}{AT_INPUT}" in runs]
-    side = side_of(runs, *credits)
-    chosen = []
-    for column in columns:
-        if side and isinstance(column, Column) and column.quantity in credits:
-            column = replace(
-                column, heading=f"{column.heading} at input", quantity=f"{column.quantity}{side}"
-            )
-        chosen.append(column)
-    return chosen, CREDITS[side] if credits else ""
 
 
 def _times(scale: float, value: float | None) -> Any:
