@@ -334,7 +334,10 @@ def _checked(audit: Audit, where: str | Path, expected: RunKey) -> Audit:
 
 def write_packed(path: str | Path, audits: Iterable[Audit]) -> None:
     """Write all audits of a setting as one JSON: ``reports`` by run and seed, a line for each."""
-    lines = [f'"{audit.run}/seed{audit.seed}": {audit.line()}' for audit in audits]
+    lines = []
+    for audit in audits:
+        record = json.dumps(audit.to_dict(), separators=(",", ":"), allow_nan=False)
+        lines.append(f'"{audit.run}/seed{audit.seed}": {record}')
     write_text(path, '{"reports": {\n' + ",\n".join(lines) + "\n}}\n")
 
 
