@@ -133,7 +133,7 @@ REFUSALS = {
         Hostile(), X, Y, d3_margin_pp=float("nan")
     ),
     "thresholds: found {'growth': 5}": lambda: audited(Hostile(), thresholds={"growth": 5}),
-    "^x: found 5": lambda: residual_norms(Hostile(), 5, description=BLOCKS),
+    "^x: found int": lambda: residual_norms(Hostile(), 5, description=BLOCKS),
     "^x and y: found label 7": lambda: bp_grad_norms(Hostile(), X, Y + 5, description=BLOCKS),
     "outside torch.inference_mode": lambda: torch.autocast("cpu")(audited)(Hostile()),
     "returns a tensor .10, 0. of": lambda: audited(Hostile(end=lambda logits: logits[:, :0])),

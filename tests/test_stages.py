@@ -213,7 +213,7 @@ WITHOUT_EFFECT_ON_ANY = {
     ),
     "the folder of locks": ("core/folder.py", "", ADDED),
     "a sidecar's check": ("training/sidecar.py", "", ADDED),
-    "a warning": ("audit/guards.py", "expected", "wanted"),
+    "a warning": ("audit/inputs.py", "expected", "wanted"),
 }
 EDITS = {  # the same, and the jobs whose results become stale
     "an advice": (

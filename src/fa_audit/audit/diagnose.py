@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -11,21 +16,30 @@ from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, least_size, measure
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
-from fa_audit.audit.guards import (
-    alike,
-    are_classes,
-    contradictions,
-    gradient_warnings,
-    ignored_by,
+from fa_audit.audit.inputs import (
+    check_layer,
+    check_texts,
+    fraction,
     loss_as_found,
-    recorded,
+    paired,
+    prepared,
 )
-from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
+from fa_audit.audit.warnings import (
+    accuracy_warnings,
+    are_classes,
+    gradient_warnings,
+    hits_of,
+    ignored_by,
+    passes_of,
+    sample_warnings,
+)
 from fa_audit.core.errors import AuditError, shortened
+from fa_audit.networks.description import WHOLE
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
+from fa_audit.protocol.audit import AuditWarning
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import Baselines, Evidence
 from fa_audit.protocol.limits import DiagnosticThresholds
@@ -111,12 +125,16 @@ def diagnose(
     >>> len(report.residual_norms)
     2
     """
-    limits = _limits(thresholds)
+    limits = thresholds or DiagnosticThresholds()
+    if not isinstance(limits, DiagnosticThresholds):
+        raise AuditError(
+            f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None."
+        )
     check_texts(method_name=method_name, notes=notes, frozen_baseline_name=frozen_baseline_name)
     headline_acc = fraction("headline_acc", headline_acc)
     own = fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
-    tested = paired(paired_hits, (headline_acc, own), test_samples)
+    samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
     given = {
         "sample": [] if sample is None else [sample],
         "eval_batches": eval_batches,
@@ -124,8 +142,8 @@ def diagnose(
     }
     inside = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
-        ignored, measured = ignored_by(loss_fn), _as_function(loss_fn, [*first, *batches, *others])
         sample, over = (first or batches or others)[0], others or batches
+        measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
@@ -134,45 +152,35 @@ def diagnose(
         if asked:
             credit = measure_given_credits(asked, model, network, *sample, measured)
         evidence = measure(network, batches, layer_for_stability, measured, sample, over)
-        evidence = _with_frequencies(evidence, network, over, measured, limits)
-        hits, doubts = contradictions(network, batches, headline_acc, own, ignored)
-        warnings += [*doubts, *alike(over, ignored), *gradient_warnings(evidence)]
-        about = recorded(model, network, description, sample[0])
+        if measured is F.cross_entropy:
+            evidence = _with_frequencies(evidence, network, over, limits)
+        ignored, passes = ignored_by(loss_fn), []
+        if headline_acc is not None or own is not None:
+            passes = passes_of(network, batches, ignored)
+        warnings += accuracy_warnings(passes, headline_acc, own)
+        warnings += sample_warnings(over, ignored, finite=evidence.finite)
+        warnings += gradient_warnings(evidence)
+        about = _about(network, sample[0])
+    if measured is not F.cross_entropy:
+        name = getattr(measured, "__name__", type(measured).__name__)
+        notes = "; ".join(filter(None, [notes, f"gradients of {name}"]))
     # What is compared with a gradient that is none is dropped.
     credit = credit.without(evidence.missing)
-    samples, pairs = tested
-    baselines = Baselines(
-        own=own, own_name=frozen_baseline_name, bp=bp, test_samples=samples, paired=pairs
-    )
     facts = {
         "method": method_name,
         "headline_acc": headline_acc,
-        "baselines": baselines,
+        "baselines": Baselines(
+            own=own, own_name=frozen_baseline_name, bp=bp, test_samples=samples, paired=pairs
+        ),
         "thresholds": limits,
-        "notes": "; ".join(filter(None, [notes, _note_of(measured)])),
+        "notes": notes,
         "credit": credit.blocks,
         "deep": credit.deep,
-        "warnings": tuple(warnings),
-        "about": about,
-        "hits": hits,
+        "warnings": [AuditWarning(code=code, text=text) for code, text in warnings],
+        "about": {"model": f"{type(model).__module__}.{type(model).__qualname__}"} | about,
+        "hits": hits_of(passes),
     }
     return DiagnosticReport(**(dict(evidence) | facts))
-
-
-def _note_of(loss_fn: LossFunction) -> str:
-    """Name a loss other than the cross-entropy."""
-    if loss_fn is F.cross_entropy:
-        return ""
-    return f"gradients of {getattr(loss_fn, '__name__', type(loss_fn).__name__)}"
-
-
-def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
-    if not isinstance(thresholds, DiagnosticThresholds | None):
-        raise AuditError(
-            f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or "
-            "None."
-        )
-    return thresholds or DiagnosticThresholds()
 
 
 def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
@@ -190,18 +198,34 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
 
 
 def _with_frequencies(
-    evidence: Evidence,
-    network: Network,
-    batches: list[Batch],
-    loss_fn: LossFunction,
-    limits: DiagnosticThresholds,
+    evidence: Evidence, network: Network, batches: list[Batch], limits: DiagnosticThresholds
 ) -> Evidence:
-    """Add mean predictions and class frequencies if C fires: a bias of the predictions may explain
-    it.
-    """
+    """Add mean predictions and class frequencies if C fires: a bias may explain it."""
     stability = CHECKS["stability"].evaluate(evidence.replace(thresholds=limits))
-    if loss_fn is not F.cross_entropy or not stability.fires:
+    if not stability.fires:
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     found = frequencies(network, large, evidence.stability.layer)
     return evidence.replace(frequencies=found)
+
+
+def _about(network: Network, x: torch.Tensor) -> dict[str, Any]:
+    """Record how an audit was made, as JSON types."""
+    first = next(iter((*network.parameters(), *network.buffers(), x)))
+    # Networks of this package have no description: all of their layers lie between states.
+    past = list(getattr(network, "past", ()))
+    return {
+        "versions": {
+            "fa_audit": version("fa-audit"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "device": str(first.device),
+        "dtype": str(first.dtype).removeprefix("torch."),
+        "states": list(getattr(network, "names", ())),
+        "covered": getattr(network, "covered", 1.0),
+        "past": past,
+        "partial": any(share is not None and share > WHOLE for share in past),
+        "reads": getattr(network, "reads", ""),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

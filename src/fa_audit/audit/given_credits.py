@@ -26,7 +26,7 @@ from fa_audit.audit.credit_metrics import (
     nulls,
     nulls_of_block,
 )
-from fa_audit.audit.guards import is_count
+from fa_audit.audit.inputs import is_count
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.measured import Measured
 from fa_audit.core.metrics import median_of

@@ -1,47 +1,52 @@
-"""Check an audit's arguments before anything is measured: accuracies, batches, model, description."""
+"""The arguments of an audit, checked before anything is measured: accuracies, batches, the model,
+its description and its loss.
+
+Shapes: B batch, C classes.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.guards import (
-    are_classes,
-    as_found,
-    check_loss,
-    check_model,
-    is_count,
-    listed_batches,
-    look_at,
-)
-from fa_audit.core.errors import AuditError, first_line, shortened
+from fa_audit.audit.warnings import are_classes, model_warnings
+from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_model
-from fa_audit.networks.description import NotWhole, describe
+from fa_audit.networks.description import NotWhole, check_repeats, describe
 from fa_audit.networks.network import Network
 from fa_audit.networks.proposals import LEAST_COVERED, propose
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
     LossFunction,
+    equal,
     is_dense,
     outputs_of,
     scalar_loss,
     shown,
     untouched,
 )
-from fa_audit.protocol.audit import AuditWarning
+from fa_audit.protocol.audit import Code
 
 # The paper's evaluation set: the floor of the gradient depends on the size.
 BATCHES, BATCH_SIZE = 10, 128
-ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
+_ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
+_SAME = 1e-3  # relative change of the loss of a batch that is given twice, at most; a sum doubles
+
+
+# --- values ---------------------------------------------------------------------------------------
 
 
 def check_texts(**texts: Any) -> None:
@@ -49,6 +54,19 @@ def check_texts(**texts: Any) -> None:
     for name, text in texts.items():
         if not isinstance(text, str):
             raise AuditError(f"{name}: found {shortened(text)}; expected a text.")
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value is an integer and not a boolean."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_layer(name: str, layer: Any, network: Network) -> None:
+    """Raise an `AuditError` that begins with `name` if the network has no such state."""
+    if not is_count(layer) or not 0 <= layer <= network.depth:
+        raise AuditError(
+            f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}."
+        )
 
 
 def fraction(name: str, value: Any) -> float | None:
@@ -59,14 +77,17 @@ def fraction(name: str, value: Any) -> float | None:
     """
     if value is None:
         return None
+    number = math.nan
     try:
-        number = math.nan if torch.as_tensor(value).dtype == torch.bool else float(value)
+        # A boolean is a number in Python, and no accuracy.
+        if torch.as_tensor(value).dtype != torch.bool:
+            number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        number = math.nan
+        pass  # refused below, as NaN is
     if not 0 <= number <= 1:
         raise AuditError(
-            f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide "
-            "percentages by 100)."
+            f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide"
+            " percentages by 100)."
         )
     return number
 
@@ -92,24 +113,201 @@ def paired(
         raise AuditError(
             f"paired_hits: {first_line(error)}; expected two sequences of true or false."
         ) from error
-    found = [int(part.sum()) / max(1, len(part)) for part in (own, frozen)]
-    same = all(a is not None and abs(a - hit) <= ROUNDED for a, hit in zip(accuracies, found))
-    if not same or not len(own) == len(frozen) == (samples or len(own)):
+    right = len(own) == len(frozen) == (samples or len(own))
+    for accuracy, part in zip(accuracies, (own, frozen)):
+        share = part.double().mean().item()
+        right = right and accuracy is not None and abs(accuracy - share) <= _ROUNDED
+    if not right:
         raise AuditError(
-            f"paired_hits: found {len(own)} and {len(frozen)} samples with accuracies "
-            f"{found[0]:.4f} and"
-            f" {found[1]:.4f}; expected those of headline_acc and frozen_baseline_acc, on the "
-            "same test set."
+            f"paired_hits: found {int(own.sum())} of {len(own)} and {int(frozen.sum())} of"
+            f" {len(frozen)} samples classified correctly; expected the shares headline_acc and"
+            " frozen_baseline_acc, on the same test set."
         )
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 
 
-def check_layer(name: str, layer: Any, network: Network) -> None:
-    """Raise an `AuditError` that begins with `name` if the network has no such state."""
-    if not is_count(layer) or not 0 <= layer <= network.depth:
+# --- batches --------------------------------------------------------------------------------------
+
+
+def as_rows(name: str, value: Tensor) -> Tensor:
+    """Return a tensor if it has a row for each sample; else raise an `AuditError`."""
+    if not is_dense(value) or not value.dim():
         raise AuditError(
-            f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}."
+            f"{name}: found {shown(value)}; expected a dense tensor with a row for each sample."
         )
+    return value
+
+
+def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[Any]:
+    """Return the first `most` batches; a DataLoader's random generators are left as they were.
+
+    Raises:
+        AuditError: iterating over them fails.
+    """
+    if not isinstance(batches, Iterable):
+        raise AuditError(
+            f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs"
+            " (x, labels)."
+        )
+    streams = []
+    for owner in (batches, getattr(batches, "sampler", None)):
+        stream = getattr(owner, "generator", None)
+        if isinstance(stream, torch.Generator):
+            streams.append((stream, stream.get_state()))
+    try:
+        return list(islice(batches, most))
+    except Exception as error:  # external code may raise anything
+        raise AuditError(f"{name}: iterating over it fails: {first_line(error)}.") from error
+    finally:
+        for stream, state in streams:
+            stream.set_state(state)
+
+
+def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
+    """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
+
+    Raises:
+        AuditError: the batch is no such pair.
+    """
+    pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
+    if not pair or not all(map(is_dense, pair)):
+        raise AuditError(
+            f"{name}: found {shown(batch)}; expected pairs of tensors (x, labels), dense and with"
+            " values."
+        )
+    x, labels = pair
+    rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
+    classes = rows and are_classes(labels)
+    if loss_fn is F.cross_entropy:
+        right, kind = classes and int(labels.min()) >= 0, "class indices >= 0, shape (B,),"
+    else:
+        # A loss of the caller's may take targets of any shape and type.
+        right, kind = rows, "labels"
+    if not right:
+        raise AuditError(
+            f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels"
+            f" {tuple(labels.shape)}; expected as many {kind} as inputs, and at least one."
+        )
+    # torch's cross-entropy takes indices of 64 bits only.
+    if classes and (loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)):
+        labels = labels.to(torch.int64)
+    return x.to(device), labels.to(device)
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def check_model(model: Any, description: Any = None) -> None:
+    """Check that a model can run, and that `description` is a `Description`.
+
+    Raises:
+        AuditError: the model is not a module, is compiled by torch.jit, or has parameters without
+            values; or `description` is something else.
+    """
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        raise AuditError(
+            f"model: found {type(model).__name__}; expected a torch.nn.Module that torch.jit did"
+            " not compile."
+        )
+    for tensor in (*model.parameters(), *model.buffers()):
+        if is_lazy(tensor) or tensor.is_meta:
+            raise AuditError(
+                f"{type(model).__name__}: found lazy parameters, or some on the meta device;"
+                " expected a model with its weights loaded that ran once."
+            )
+    if not isinstance(description, Description | None):
+        raise AuditError(
+            f"description: found {shortened(description)}; expected Description(blocks, reads), the"
+            " blocks as names of modules, for example Description('layers.*', 'cls token')."
+        )
+
+
+@contextmanager
+def as_found(model: nn.Module) -> Iterator[None]:
+    """Restore the model's parameters, their ``.grad`` and the global random streams at the end.
+
+    Inside this context no parameter has a ``.grad``. `untouched` restores everything else.
+
+    Raises:
+        AuditError: the forward pass changed parameters, so that no two passes use the same network.
+    """
+    streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    kept = []
+    for name, p in model.named_parameters():
+        kept.append((name, p, p.data, p.data.clone(), p.requires_grad, p.grad))
+        p.grad = None
+    changed = []
+    try:
+        yield
+    finally:
+        random.setstate(streams[0])
+        np.random.set_state(streams[1])
+        torch.set_rng_state(streams[2])
+        for name, p, data, values, learns, grad in kept:
+            if not equal(p.data, values):
+                changed.append(name)
+                data.copy_(values)
+            # The storage itself is put back: other tensors may be views of it.
+            p.data, p.grad = data, grad
+            p.requires_grad_(learns)
+    if changed:
+        raise AuditError(
+            f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation"
+            " mode; expected one that leaves parameters alone. Compute what it needs without writing"
+            " to them."
+        )
+
+
+@contextmanager
+def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
+    """Put a loss that is a module in evaluation mode, and restore all of its state at the end."""
+    if not isinstance(loss_fn, nn.Module):
+        yield
+        return
+    with as_found(loss_fn), untouched(loss_fn):
+        yield
+
+
+def check_loss(
+    network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
+) -> list[tuple[Code, str]]:
+    """Check that a loss is finite and a mean over the batch, for which D2's limit is meant.
+
+    Return a warning if only a part of the loss grows with the batch.
+
+    Raises:
+        AuditError: the loss of finite logits is not finite, or is a sum over the batch.
+    """
+    with untouched(network), torch.no_grad():
+        logits, _ = outputs_of(network, x)
+        loss = float(scalar_loss(loss_fn, logits, targets))
+        # A mean of all samples twice is the same, a sum is twice as large.
+        twice = [torch.cat([part, part]) for part in (logits, targets)]
+        try:
+            doubled = float(scalar_loss(loss_fn, *twice))
+        except AuditError:  # a loss may be made for batches of one size
+            doubled = loss
+    if not math.isfinite(loss) and bool(logits.isfinite().all()):
+        raise AuditError(
+            f"loss_fn: found a loss of {loss} for {len(x)} samples with finite logits; expected a"
+            " finite number. Does it ignore the labels of all samples, or are some of them NaN?"
+        )
+    growth = doubled / loss if loss else 1.0
+    # The losses themselves may be rounded to eight bits.
+    rounding = max(_SAME, 4 * torch.finfo(logits.dtype).eps)
+    if abs(growth - 2) <= rounding:
+        raise AuditError(
+            f"loss_fn: found a sum over the batch ({loss:.4g} for {len(x)} samples, {doubled:.4g}"
+            " for all of them twice); expected the mean, as of reduction='mean': D2 compares its"
+            " gradients with a floor for mean losses."
+        )
+    if abs(growth - 1) > rounding:
+        text = (
+            f"The loss depends on the size of the batch: {growth:.3g} times as large for all samples"
+            " twice. D2's floor is that of a mean over samples."
+        )
+        return [("batch size in loss", text)]
+    return []
 
 
 @contextmanager
@@ -119,7 +317,7 @@ def prepared(
     description: Description | None,
     loss_fn: LossFunction = F.cross_entropy,
     limit: int | None = BATCHES,
-) -> Iterator[tuple[Network, list[list[Batch]], list[AuditWarning]]]:
+) -> Iterator[tuple[Network, list[list[Batch]], list[tuple[Code, str]]]]:
     """Wrap the model as a `Network` and move batches to its device; restore the model at the end.
 
     Args:
@@ -140,11 +338,10 @@ def prepared(
             "an audit needs gradients in the model's own precision; call it outside"
             " torch.inference_mode() and torch.autocast()."
         )
-    with as_found(model):  # a DataLoader draws from the global stream
-        raw = {}
-        for name, part in given.items():
-            raw[name] = list(islice(listed_batches(name, part), limit))
-        every = list(chain.from_iterable(raw.values()))
+    # Iterating counts, too: a DataLoader draws from the global stream.
+    with as_found(model):
+        taken = [take_batches(name, part, limit) for name, part in given.items()]
+        every = list(chain.from_iterable(taken))
         if not every:
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
         if isinstance(every[0], Mapping):
@@ -155,24 +352,25 @@ def prepared(
                     "eval_batches: found mappings of different shapes; expected all padded alike."
                 )
         batches = []
-        for name, part in raw.items():
+        for name, part in zip(given, taken):
             batches.append([_checked(name, as_pair(batch), device, loss_fn) for batch in part])
         # A whole batch as it was given: a network may be made for one size.
         x = next(chain.from_iterable(batches))[0]
         network = wrap_model(model, x) if description is None else _described(model, description, x)
+        check_repeats(network, x)
         of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
-        classes, warnings = look_at(network, x, logits=of_logits)
+        warnings = list(model_warnings(network, x, logits=of_logits))
         for name, part in zip(given, batches):
-            if loss_fn is F.cross_entropy:
-                _check_labels(name, part, classes)
+            if part and loss_fn is F.cross_entropy:
+                _check_labels(name, part, network)
             elif part:
                 largest = max(part, key=lambda batch: len(batch[0]))
                 warnings += check_loss(network, *largest, loss_fn)
-            warnings += _gaps(name, part, network, loss_fn)
         yield network, batches, warnings
 
 
 def _described(model: nn.Module, description: Description, x: Tensor) -> Network:
+    """Describe a model; where states are not whole, the error has a description whose states are."""
     try:
         return describe(model, description, x)
     except NotWhole as error:
@@ -182,74 +380,12 @@ def _described(model: nn.Module, description: Description, x: Tensor) -> Network
         raise
 
 
-def _check_labels(name: str, batches: list[Batch], classes: int) -> None:
-    highest = max((int(labels.max()) for _, labels in batches), default=-1)
+def _check_labels(name: str, batches: list[Batch], network: Network) -> None:
+    with untouched(network):
+        outputs, _ = outputs_of(network, batches[0][0])
+    classes = outputs.shape[-1]
+    highest = max(int(labels.max()) for _, labels in batches)
     if highest >= classes:
         raise AuditError(
             f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}."
         )
-
-
-def _gaps(
-    name: str, part: list[Batch], network: Network, loss_fn: LossFunction
-) -> Iterator[AuditWarning]:
-    """Warn of NaN in a batch: its loss is then NaN because of the data, not of the network."""
-    for index, (x, labels) in enumerate(part):
-        if not x.isnan().any() and not labels.isnan().any():
-            continue
-        with untouched(network), torch.no_grad():
-            loss = scalar_loss(loss_fn, outputs_of(network, x)[0], labels)
-        if loss.isnan().any():
-            where = "inputs" if x.isnan().any() else "labels"
-            text = (
-                f"{name}: batch {index} has NaN in its {where}, and so in its loss: that says"
-                " nothing about the network. Leave those samples out, or replace what is missing as"
-                " in training."
-            )
-            yield AuditWarning(code="gaps in data", text=text)
-
-
-def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
-    """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
-
-    With the caller's own loss, labels may be any tensor with as many rows as inputs.
-
-    Raises:
-        AuditError: the batch is no such pair.
-    """
-    pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
-    if not pair or not all(map(is_dense, pair)):
-        raise AuditError(
-            f"{name}: found {shown(batch)}; expected pairs of tensors (x, labels), dense"
-            " and with values."
-        )
-    x, labels = pair
-    # A loss of the caller's may take targets of any shape and type.
-    rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
-    if loss_fn is not F.cross_entropy and rows:
-        classes = isinstance(loss_fn, nn.CrossEntropyLoss) and are_classes(labels)
-        return x.to(device), labels.to(device, torch.int64 if classes else labels.dtype)
-    if not rows or not are_classes(labels) or labels.to(torch.int64).min() < 0:
-        kind = "class indices >= 0, shape (B,)," if loss_fn is F.cross_entropy else "labels"
-        raise AuditError(
-            f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels"
-            f" {tuple(labels.shape)}; expected as many {kind} as inputs, and at least one."
-        )
-    return x.to(device), labels.to(device, torch.int64)
-
-
-def as_rows(name: str, value: Any) -> Tensor:
-    """Return a value as a tensor with a row for each sample.
-
-    Raises:
-        AuditError: it is not one; the message begins with `name`.
-    """
-    try:
-        tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
-        tensor = torch.tensor(0)
-    if not is_dense(tensor) or not tensor.dim():
-        raise AuditError(
-            f"{name}: found {shortened(value)}; expected a dense tensor with a row for each sample."
-        )
-    return tensor

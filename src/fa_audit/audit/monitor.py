@@ -6,7 +6,6 @@ import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch.nn.functional as F
@@ -14,8 +13,7 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches
-from fa_audit.audit.inputs import BATCHES
+from fa_audit.audit.inputs import as_found, check_model, is_count, take_batches
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.networks.states import Description
@@ -103,8 +101,7 @@ class Monitor:
         check_model(model, description)
         # Iterating counts, too: a DataLoader draws from the global stream.
         with as_found(model):
-            first = islice(listed_batches("eval_batches", eval_batches), BATCHES)
-            batches = [_copied(batch) for batch in first]
+            batches = [_copied(batch) for batch in take_batches("eval_batches", eval_batches)]
         self._diagnose = partial(
             diagnose,
             model,

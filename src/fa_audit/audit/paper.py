@@ -15,9 +15,17 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch, counting, mean_gradient, part_of
-from fa_audit.audit.guards import are_classes, check_model, ignored_by, is_count, loss_as_found
-from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
+from fa_audit.audit.inputs import (
+    BATCH_SIZE,
+    as_rows,
+    check_layer,
+    check_model,
+    is_count,
+    loss_as_found,
+    prepared,
+)
 from fa_audit.audit.report import DiagnosticReport
+from fa_audit.audit.warnings import are_classes, ignored_by
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.core.vectors import median_norm

@@ -62,9 +62,9 @@ AUDIT = (
     "audit/diagnostics.py",
     "audit/frequencies.py",
     "audit/given_credits.py",
-    "audit/guards.py",
     "audit/inputs.py",
     "audit/more_samples.py",
+    "audit/warnings.py",
     "core/metrics.py",
     "audit/resampling.py",
 )

@@ -1,0 +1,257 @@
+"""What may make the numbers of an audit mean something else: a warning each, in the report.
+
+An audit goes on with them; what makes it impossible is an error of `fa_audit.audit.inputs`.
+Functions yield a warning's code and its text. Shapes: B batch, C classes, d width, N samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from fa_audit.audit.diagnostics import IGNORED, Batch
+from fa_audit.core.errors import listed
+from fa_audit.networks.description import WHOLE
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Forward, LossFunction, forward, reads_data, untouched
+from fa_audit.protocol.audit import Code
+from fa_audit.protocol.checks import LEAST_LIKELY, chance
+from fa_audit.protocol.evidence import Evidence
+
+Warnings = Iterator[tuple[Code, str]]
+_SUM_TO_ONE = 1e-3  # distance of a row of probabilities from 1, at most
+_FAILED = 0.05  # by which a suspected baseline's accuracy is below that of the class means
+_OVERLAP = 0.01  # share of the samples that are repeated
+_LARGE = 1e3  # gradient of one sample's loss with respect to a state
+_FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which rounding is named
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
+    """Warn of types, states and outputs that are not what the checks are meant for.
+
+    Args:
+        logits: whether the outputs for the inputs `x` are taken for logits.
+    """
+    with untouched(network):
+        states, _, outputs = network.chain(x.clone())
+    outputs = outputs.detach()
+    tensors = (*network.parameters(), *network.buffers(), *states, outputs)
+    narrow = {str(tensor.dtype) for tensor in tensors if tensor.dtype in _NARROW}
+    if narrow:
+        yield (
+            "narrow type",
+            f"The model computes in {' and '.join(sorted(narrow))}: gradients below its smallest"
+            " number vanish, so that D2 and C may be about its type. Audit model.float().",
+        )
+    partial, unproven = [], []
+    # Networks of this package are whole by construction, and have no shares.
+    for layer, share in enumerate(getattr(network, "past", ())):
+        if share is None:
+            unproven.append(str(layer))
+        elif share > WHOLE:
+            partial.append(f"{100 * share:.3g} % at state {layer}")
+    if partial:
+        yield (
+            "partial states",
+            f"Partial states: of what the outputs know of the inputs, {', '.join(partial)} goes past"
+            " them.",
+        )
+    if unproven:
+        yield (
+            "unproven states",
+            f"That nothing goes past state {listed(unproven, 8)} could not be proven: neither the"
+            " outputs nor the last state differ between samples.",
+        )
+    if reads_data(states[0], x):
+        yield (
+            "data as state",
+            "The first block reads the data itself: D1 then measures their units, and frozen blocks"
+            " leave no embedding to train. Take the first layer for the embedding: leave it out of"
+            " the blocks.",
+        )
+    if logits and _are_probabilities(outputs):
+        yield (
+            "probabilities",
+            "The outputs look like probabilities (none is negative, every row sums to 1) and were"
+            " taken for logits: gradients and checks are those of a second softmax. Audit the model"
+            " without its last softmax.",
+        )
+
+
+def _are_probabilities(outputs: Tensor) -> bool:
+    # A single output that is 1 everywhere is no distribution.
+    if outputs.dim() != 2 or outputs.shape[1] < 2:
+        return False
+    off = (outputs.double().sum(dim=1) - 1).abs()
+    return bool((off <= _SUM_TO_ONE).all() and (outputs >= 0).all())
+
+
+# --- samples and labels ---------------------------------------------------------------------------
+
+
+def are_classes(labels: Tensor) -> bool:
+    """Return whether targets can be class indices: integers, one for every sample."""
+    real = labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
+    return labels.dim() == 1 and not real
+
+
+def ignored_by(loss_fn: LossFunction) -> int:
+    """Return the label that a loss ignores, by default that of torch's losses."""
+    return int(getattr(loss_fn, "ignore_index", IGNORED))
+
+
+def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warnings:
+    """Warn of repeated samples and of batches with a single class, which make C large; and of NaN.
+
+    Args:
+        ignored: the label that is no class.
+        finite: whether everything that was measured is; models and losses may know of missing
+            values, so that NaN in the data alone is no reason to warn.
+    """
+    rows, single = [], 0
+    for index, (x, labels) in enumerate(batches):
+        if not finite and bool(x.isnan().any() or labels.isnan().any()):
+            yield (
+                "gaps in data",
+                f"Batch {index} has NaN in its inputs or labels, which may be all that is not"
+                " finite. Leave those samples out, or replace what is missing as in training.",
+            )
+        # Bytes of a row: samples are compared exactly, whatever their type.
+        flat = x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
+        rows += [hash(row.numpy().tobytes()) for row in flat]
+        if are_classes(labels):
+            counted = labels[labels != ignored]
+            single += len(counted.unique()) == 1 < len(counted)
+    repeated = len(rows) - len(set(rows))
+    if len(batches) > 1 and repeated > _OVERLAP * len(rows):
+        yield (
+            "repeated samples",
+            f"{repeated} of the {len(rows)} samples occur more than once: C compares batches"
+            " that share samples, and is large by itself. Give disjoint batches.",
+        )
+    if single:
+        yield (
+            "single class",
+            f"{single} of {len(batches)} batches have samples of one class only: C then measures"
+            " the class, and the norms are not those of the data. Give batches of all classes,"
+            " shuffled once.",
+        )
+
+
+# --- accuracies -----------------------------------------------------------------------------------
+
+
+def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forward]:
+    """Run the batches forward, without the samples whose label is `ignored`; nothing where labels
+    are not class indices.
+    """
+    if not all(are_classes(labels) for _, labels in batches):
+        return []
+    passes = []
+    for each in forward(network, batches):
+        counted = each.labels != ignored
+        labels, logits = each.labels[counted], each.logits[counted]
+        if ((labels < 0) | (labels >= logits.shape[-1])).any():
+            return []
+        passes.append(Forward(labels, logits, each.embedded[counted]))
+    return passes
+
+
+def hits_of(passes: list[Forward]) -> tuple[int, int] | None:
+    """Return how many samples are classified correctly, and how many there are; None without any
+    pass.
+    """
+    if not passes:
+        return None
+    hits = sum(int((each.logits.argmax(dim=-1) == each.labels).sum()) for each in passes)
+    return hits, sum(len(each.labels) for each in passes)
+
+
+def accuracy_warnings(
+    passes: list[Forward], accuracy: float | None, frozen: float | None
+) -> Warnings:
+    """Warn of the accuracies of a network and of its frozen baseline, fractions, that the passes
+    contradict.
+    """
+    hits = hits_of(passes)
+    if hits and chance(hits, accuracy) < LEAST_LIKELY:
+        yield (
+            "unlikely accuracy",
+            f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are"
+            f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
+            " preprocessing, or a wrong accuracy.",
+        )
+    half = len(passes) // 2
+    readout, samples = _nearest_mean(passes[:half], passes[half:])
+    # Two standard errors of a share of 1/2: a few samples say little.
+    if frozen is not None and samples and frozen < readout - _FAILED - 1 / math.sqrt(samples):
+        yield (
+            "weak baseline",
+            f"The frozen baseline's accuracy is {frozen:.3g}; the nearest class mean of this"
+            f" network's h_0 is right for {readout:.3g} of the samples. The baseline may have"
+            " failed to train, and then depth utility says little: train it again, on several"
+            " seeds.",
+        )
+
+
+def _nearest_mean(fitted: list[Forward], tested: list[Forward]) -> tuple[float, int]:
+    """Return the accuracy of the nearest class mean of ``h_0``, and of how many samples it is.
+
+    A baseline whose embedding was trained at all does better than that.
+    """
+    if not any(len(each.labels) for each in fitted):
+        return 0.0, 0
+    x = torch.cat([each.embedded for each in fitted])
+    labels = torch.cat([each.labels for each in fitted])
+    classes = labels.unique()
+    means = torch.stack([x[labels == one].mean(dim=0) for one in classes])
+    hits = samples = 0
+    for each in tested:
+        nearest = classes[torch.cdist(each.embedded, means).argmin(dim=1)]
+        hits += int((nearest == each.labels).sum())
+        samples += len(each.labels)
+    return hits / max(samples, 1), samples
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def gradient_warnings(evidence: Evidence) -> Warnings:
+    """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
+    not resolve.
+    """
+    large = [layer for layer in evidence.layers if layer.grad_norm_per_sample > _LARGE]
+    if large:
+        places = ", ".join(str(layer.layer) for layer in large)
+        most = max(layer.grad_norm_per_sample for layer in large)
+        yield (
+            "exploding gradient",
+            f"The gradient explodes at state {places}: for one sample's loss it is up to {most:.3g}"
+            f" (more than {_LARGE:g}). No check looks at that: D2 asks whether it vanished.",
+        )
+    if evidence.unchecked and evidence.finite:
+        some = "unresolved" in evidence.missing.values()
+        yield (
+            "gradient unresolved" if some else "gradient not compared",
+            "The backward pass was not compared with the forward pass: the model has"
+            f" {evidence.unchecked}. Nothing is compared with its gradients there.",
+        )
+    errors = {}
+    for layer in evidence.layers:
+        if layer.float32_error is not None:
+            errors[layer.layer] = layer.float32_error.value or 0.0
+    worst = max(errors, key=lambda layer: errors[layer], default=0)
+    if errors.get(worst, 0.0) > _FLOAT32_ERROR:
+        yield (
+            "rounded gradient",
+            f"The gradient at state {worst} is {errors[worst]:.2g} of its length away from the one"
+            f" computed in float64 (more than {_FLOAT32_ERROR:g}): what is concluded from gradients"
+            " there is about rounding.",
+        )
