@@ -331,8 +331,6 @@ MUTATIONS: dict[str, Mutation] = {
          "()", "a missing baseline is refused", "grid_checks"),
         ("options-record", "networks/__init__.py", '"resmlp": {"width": 256', '"resmlp": {"width": 128',
          "plans know the options of a registered network", "registry"),
-        ("constants-record", "methods/info.py", '"symmetric": False', '"symmetric": True',
-         "reports state the constants of a registered method", "registry"),
         ("ladder-rungs", "experiments/config.py", "counts = range(1, self.arch", "counts = range(2, self.arch",
          "the ladder has a rung for every depth", "grid"),
         # --- results

@@ -9,13 +9,11 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from learners import credits_of, learner_of, listed_credits, take_steps
+from learners import learner_of, listed_credits, take_steps
 from networks import batch_of, rough_learner
 from torch import nn
 
 from fa_audit.core.errors import AuditError
-from fa_audit.methods import METHODS
-from fa_audit.methods.info import INFO
 from fa_audit.methods.method import load_method
 from fa_audit.methods.transport import fan_in
 from fa_audit.training.learner import build, learn
@@ -171,11 +169,3 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(batch, method):
         AuditError, match=r"Attention: no linear layer or convolution passes attention\.in_proj"
     ):
         listed_credits(learner, batch[0].float(), batch[1])
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_what_is_said_of_normalised_credits_is_what_the_engine_does(name):
-    learner = learner_of(name, shape=SHAPE)
-    credits = credits_of(learner, *batch_of(SHAPE, CLASSES))
-    learns_from_them = not learner.method.end_to_end and credits.objective is None
-    assert INFO[name].normalises == (learns_from_them and credits.normalise)

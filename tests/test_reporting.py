@@ -190,7 +190,7 @@ from fa_audit.methods.dfa import DFA
 
 class Mine(DFA):
     latex = r"a_l = e\,M"
-    drawn = "M fresh, N(0, 4)"
+    feedback = "M fresh, N(0, 4)"
     scale = 3
 """
 

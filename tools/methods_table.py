@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from fa_audit.methods import METHODS
 from fa_audit.methods.info import INFO
+from fa_audit.methods.method import load_method
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/methods.md"
@@ -21,20 +23,20 @@ def methods_table() -> str:
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
     times = {name: f"{row['relative_to_bp']:.2f}" for name, row in measured.items()}
     rows = [
-        [f"`{name}`", f"`{m.equation}`", m.feedback, m.source, m.passes, times.get(name, "–")]  # noqa: RUF001 the en dash is meant
+        [f"`{name}`", f"`{m.equation}`", m.feedback, m.source, times.get(name, "–")]  # noqa: RUF001 the en dash is meant
         for name, m in INFO.items()
     ]
-    header = ["method", "credit", "feedback", "source", "passes per step", "time per step / BP's"]
+    header = ["method", "credit", "feedback", "source", "time per step / BP's"]
     return markdown(header, rows)
 
 
 def constants_table() -> str:
     """Return a Markdown table of the methods' constants with their defaults."""
-    rows = [
-        [f"`{name}`", ", ".join(f"{constant} = {value}" for constant, value in m.constants.items())]
-        for name, m in INFO.items()
-        if m.constants
-    ]
+    rows = []
+    for name in METHODS:
+        constants = vars(load_method(name)).items()
+        if constants:
+            rows.append([f"`{name}`", ", ".join(f"{key} = {value}" for key, value in constants)])
     return markdown(["method", "constants"], rows)
 
 

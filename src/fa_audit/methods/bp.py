@@ -25,5 +25,5 @@ class BP(Method):
     end_to_end: ClassVar[bool] = True
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        embedding, *blocks = map(network.read_gradient, loss_gradients(trace, labels, trace.states))
-        return Credits(tuple(blocks), embedding, normalise=False)
+        slopes = loss_gradients(trace, labels, trace.states)
+        return Credits.bottom_up(map(network.read_gradient, slopes), normalise=False)

@@ -123,7 +123,8 @@ class CreditBridge(Method):
         error = output_error(trace, labels)
         value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error).squeeze(-1)
         below = self._soft_minima(h[1:], t[1:], error, state, randomness)
-        targets = torch.cat([below, _losses(trace, labels)[None]])
+        losses = F.cross_entropy(trace.logits.detach(), labels, reduction="none")
+        targets = torch.cat([below, losses[None]])
         # V learns its own slope at the top, by second derivatives.
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
         truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
@@ -169,8 +170,3 @@ def soft_minimum(values: Tensor, tau: float) -> Tensor:
     underflow.
     """
     return -tau * (torch.logsumexp(-values / tau, dim=0) - math.log(len(values)))
-
-
-def _losses(trace: Trace, labels: Tensor) -> Tensor:
-    """Return the per-sample cross-entropy, detached, ``(B,)``."""
-    return F.cross_entropy(trace.logits.detach(), labels, reduction="none")

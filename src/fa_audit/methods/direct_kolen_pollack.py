@@ -49,8 +49,7 @@ class DirectKolenPollack(Method):
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         error = output_error(trace, labels)
-        embedding, *blocks = (error @ b.detach().T for b in state)
-        return Credits(tuple(blocks), embedding)
+        return Credits.bottom_up(error @ b.detach().T for b in state)
 
     def auxiliary_loss(
         self,
@@ -60,7 +59,9 @@ class DirectKolenPollack(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        error, states = output_error(trace, labels), map(network.read, trace.states)
-        return added(
-            (error * (h.detach() @ b)).sum() for h, b in zip(states, state, strict=True)
-        ) / len(labels)
+        """Return the loss whose gradient by ``B_l`` is ``mean_B h_{l+1}^T e``, of every matrix."""
+        error = output_error(trace, labels)
+        products = []
+        for h, b in zip(trace.states, state, strict=True):
+            products.append((error * (network.read(h).detach() @ b)).sum())
+        return added(products) / len(labels)

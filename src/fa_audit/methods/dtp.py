@@ -66,8 +66,7 @@ class DTP(Method):
             through = (state[layer](h) - state[layer](h - self.eta * above)) / self.eta
             # The skip is added here: in the difference above it would cancel digits.
             descending.append(above + through if skips(network, layer) else through)
-        embedding, *blocks = reversed(descending)
-        return Credits(tuple(blocks), embedding)
+        return Credits.bottom_up(reversed(descending))
 
     def auxiliary_loss(
         self,

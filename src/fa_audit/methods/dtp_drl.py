@@ -62,8 +62,7 @@ class DTPDRL(DTP):
         for layer in reversed(range(len(state))):
             above = returned(network, trace, state, layer, -self.eta * above) / -self.eta
             found.append(above)
-        embedding, *blocks = reversed(found)
-        return Credits(tuple(blocks), embedding)
+        return Credits.bottom_up(reversed(found))
 
     def auxiliary_loss(
         self,

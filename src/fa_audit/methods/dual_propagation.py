@@ -57,8 +57,8 @@ class DualPropagation(Method):
             differences.append(plus + minus)
         pairs = zip(differences, [*predicted, trace.states[0]], strict=True)
         objective = added((d * p).sum() for d, p in pairs) / (-self.beta * len(labels))
-        embedding, *blocks = (network.read_gradient(d / -self.beta) for d in reversed(differences))
-        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+        slopes = (network.read_gradient(d / -self.beta) for d in reversed(differences))
+        return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def _moves(
         self, network: Network, layer: int, h: Tensor, above: Tensor

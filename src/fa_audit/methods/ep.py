@@ -65,8 +65,8 @@ class EP(Method):
             moves.append([(h - other) / beta for h, other in zip(free, nudged, strict=True)])
         objective = added(objectives) / (phases * len(labels))
         means = (added(of_phases) / phases for of_phases in zip(*moves))
-        embedding, *blocks = map(network.read_gradient, means)
-        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+        slopes = map(network.read_gradient, means)
+        return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
 
 def relaxed(

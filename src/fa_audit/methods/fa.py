@@ -43,5 +43,4 @@ class FA(Method):
         for layer in reversed(range(len(network.blocks))):
             credit = credit @ state[layer]
             descending.append(credit)
-        embedding, *blocks = reversed(descending)
-        return Credits(tuple(blocks), embedding, batch_mean=True)
+        return Credits.bottom_up(reversed(descending), batch_mean=True)

@@ -79,8 +79,7 @@ class ForwardGradient(LocalPred):
             # Its value is zero, and its gradient by v is a.
             along = ((v - v.detach()) * a).sum() / len(labels)
             objectives.append(F.cross_entropy(logits, labels) + along)
-        embedding, *blocks = credits
-        return Credits(tuple(blocks), embedding, normalise=False, objective=added(objectives))
+        return Credits.bottom_up(credits, normalise=False, objective=added(objectives))
 
 
 def perturbations(x: Tensor, state: Any) -> list[Tensor]:

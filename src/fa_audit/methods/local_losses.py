@@ -64,9 +64,9 @@ class LocalPred(Method):
                     v = v.detach().requires_grad_()
                 vectors.append(v)
                 losses.append(self.losses(network, nets, v, labels).sum())
-        embedding, *blocks = torch.autograd.grad(losses, vectors, retain_graph=True)
+        slopes = torch.autograd.grad(losses, vectors, retain_graph=True)
         objective = added(losses[i] for i in self.learning(state)) / len(labels)
-        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+        return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def learning(self, state: Any) -> range:
         """Return which parts learn at this stage: 0 for the embedding, l + 1 for block l."""

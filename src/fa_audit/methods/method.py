@@ -46,6 +46,12 @@ class Credits:
     batch_mean: bool = False
     objective: Tensor | None = None
 
+    @classmethod
+    def bottom_up(cls, vectors: Iterable[Tensor], **given: Any) -> Credits:
+        """Make credits of the embedding's and every block's, bottom to top, and other fields."""
+        embedding, *blocks = vectors
+        return cls(tuple(blocks), embedding, **given)
+
     def by_name(self) -> dict[str, Tensor]:
         """Return the credits by the names of what they train, bottom to top."""
         blocks = {f"block {layer}": a for layer, a in enumerate(self.blocks)}

@@ -58,5 +58,5 @@ class PEPITA(Method):
         outputs = (second.states[0], *second.residuals)
         products = [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
         objective = torch.stack(products).sum() / len(labels)
-        embedding, *blocks = map(network.read_gradient, moves)
-        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+        slopes = map(network.read_gradient, moves)
+        return Credits.bottom_up(slopes, normalise=False, objective=objective)

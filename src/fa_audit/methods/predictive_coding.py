@@ -53,8 +53,8 @@ class PredictiveCoding(Method):
             objective = energy(network, trace.states[0], states) / len(labels)
             with torch.no_grad():
                 errors = tuple(p - h for p, h in zip(predictions(network, free[0], states), states))
-        embedding, *blocks = map(network.read_gradient, errors)
-        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+        slopes = map(network.read_gradient, errors)
+        return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def _fixed_errors(self, network: Network, free: States, labels: Tensor) -> States:
         """Relax the errors of all states around the forward pass `free`, and return them, shaped

@@ -59,17 +59,11 @@ class SigProp(Method):
             # A state above frozen blocks needs a gradient for its credit.
             if not h.requires_grad:
                 h = h.detach().requires_grad_()
-            scores = products(network.width_of(layer), h, t)
+            # ``<h_i, t_c>``, the mean over positions or tokens.
+            scores = h.flatten(1) @ t.flatten(1).T * (network.width_of(layer) / h[0].numel())
             states.append(h)
             losses.append(F.cross_entropy(scores, labels, reduction="sum"))
         slopes = torch.autograd.grad(losses, states, retain_graph=True)
-        embedding, *blocks = map(network.read_gradient, slopes)
         objective = added(losses) / len(labels)
-        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
-
-
-def products(width: int, h: Tensor, t: Tensor) -> Tensor:
-    """Return ``<h_i, t_c>``, ``(B, C)``, averaged over positions or tokens of states with `width`
-    features.
-    """
-    return h.flatten(1) @ t.flatten(1).T * (width / h[0].numel())
+        vectors = map(network.read_gradient, slopes)
+        return Credits.bottom_up(vectors, normalise=False, objective=objective)

@@ -70,25 +70,20 @@ def transported_credits(
     credit = top_gradient(trace, labels)
     descending = [credit]
     for layer in reversed(range(len(network.blocks))):
-        h = trace.states[layer].detach().requires_grad_()
+        block, h = network.blocks[layer], trace.states[layer].detach().requires_grad_()
         with torch.enable_grad(), _FeedbackWeights(feedback) as passed:
             following = network.split(layer, h)[1]
-        _check_all_passed(network.blocks[layer], feedback, passed.used)
+        learning = {p: name for name, p in block.named_parameters() if p in feedback}
+        bypassed = [name for p, name in learning.items() if p not in passed.used]
+        if bypassed:
+            raise AuditError(
+                f"{type(block).__name__}: no linear layer or convolution passes {listed(bypassed)},"
+                " so its feedback carries nothing; expected blocks that call F.linear or F.conv2d"
+                " with it (nn.Linear and nn.Conv2d do)."
+            )
         (credit,) = torch.autograd.grad(following, h, credit)
         descending.append(credit)
-    embedding, *blocks = map(network.read_gradient, reversed(descending))
-    return Credits(tuple(blocks), embedding, batch_mean=True)
-
-
-def _check_all_passed(
-    block: nn.Module, feedback: Mapping[nn.Parameter, Tensor], used: set[nn.Parameter]
-) -> None:
-    bypassed = [name for name, p in block.named_parameters() if p in feedback and p not in used]
-    if bypassed:
-        raise AuditError(
-            f"{type(block).__name__}: no linear layer or convolution passes {listed(bypassed)}, so its feedback carries"
-            " nothing; expected blocks that call F.linear or F.conv2d with it (nn.Linear and nn.Conv2d do)."
-        )
+    return Credits.bottom_up(map(network.read_gradient, reversed(descending)), batch_mean=True)
 
 
 class _FeedbackWeights(TorchFunctionMode):

@@ -37,7 +37,7 @@ def _credit(audit: Audit) -> Iterator[Entry]:
     known = method.equation or method.latex
     text = f"{source}{SYMBOLS}." if known else f"{NOT_STATED}."
     yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
-    yield Entry("Feedback", f"{method.feedback or NOT_STATED}; {method.drawn or NOT_STATED}")
+    yield Entry("Feedback", method.feedback or NOT_STATED)
 
 
 def _identification(judgement: Judgement) -> Iterator[tuple[str, str]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.methods.method import Method
+from fa_audit.networks.trace import equal
 
-Tensors = Mapping[str, Tensor]
 T = TypeVar("T")
 
 
@@ -41,26 +41,26 @@ def expect_each(things: Mapping[str, T], holds: Callable[[str, T], object], foun
     expect_none([name for name, thing in things.items() if not holds(name, thing)], found)
 
 
-def expect_same(one: Tensors, other: Tensors, found: str) -> None:
+def expect_same(one: Mapping[str, Tensor], other: Mapping[str, Tensor], found: str) -> None:
     """Raise a `Finding` unless two sets of tensors have the same names and bits."""
     expect_none(differing(one, other), found)
 
 
-def expect_finite(tensors: Tensors, where: str = "") -> None:
+def expect_finite(tensors: Mapping[str, Tensor], where: str = "") -> None:
     """Raise a `Finding` if a tensor holds NaN or infinities."""
     expect_each(tensors, lambda _, tensor: tensor.isfinite().all(), f"NaN or Inf in {{}}{where}")
 
 
-def differing(one: Tensors, other: Tensors) -> list[str]:
-    """List the names whose tensors differ in a bit, or that only one side has."""
-    return [name for name in one | other if not _same(one.get(name), other.get(name))]
-
-
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None or one.shape != other.shape:
-        return False
-    # NaN equals NaN here: both sides came from the same computation.
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """List the names under which bits or values differ, or which only one side has."""
+    names = []
+    for name in one | other:
+        a, b = one.get(name), other.get(name)
+        tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+        # NaN equals NaN here: both sides came from the same computation.
+        if not (equal(a, b) if tensors else a is b or a == b):
+            names.append(name)
+    return names
 
 
 def in_one_line(error: BaseException, method: Method) -> str:
@@ -69,6 +69,7 @@ def in_one_line(error: BaseException, method: Method) -> str:
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(type(method).credits, "__code__", None)
+    # Torch's own frames come last; the method's last line says more.
     own = [frame for frame in frames if code and frame.filename == code.co_filename]
     place = (own or frames)[-1]
     message = " ".join(f"{type(error).__name__}: {error}".split())

@@ -12,20 +12,17 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import typing
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from fa_audit.core.randomness import seeded, stream_seed
 from fa_audit.core.vectors import cosine
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import MethodInfo, of_class
-from fa_audit.methods.method import Method
 from fa_audit.methods.transport import block_weights
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.trace import reference, trace
@@ -42,6 +39,7 @@ from fa_audit.testing.findings import (
 from fa_audit.testing.subject import (
     DEPTH,
     HELD_OUT,
+    SEED,
     Subject,
     credits_of,
     gradients_of,
@@ -64,9 +62,9 @@ _FREED = {
 # Chance is 1/6.
 _WELL_ABOVE_CHANCE = 0.6
 # Credits with a larger cosine are the gradients.
-EXACT = 0.999
+_EXACT = 0.999
 # A cosine that a matrix of hundreds of entries has with no other by chance.
-AGAINST = -0.25
+_AGAINST = -0.25
 
 
 def process(subject: Subject) -> None:
@@ -97,7 +95,7 @@ def train_here(path: str) -> None:
     """Train the subject that standard input holds, as `process` does, and save its tensors."""
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
-    with seeded(stream_seed(subject.seed, "checks")):
+    with seeded(stream_seed(SEED, "checks")):
         torch.save(subject.tensors(), path)
 
 
@@ -106,7 +104,7 @@ def learns(subject: Subject) -> None:
     targets. Check scale and sign, and that the target comes from `labels` alone.
     """
     learner, batch = subject.copy(**credits.GENTLE), subject.batch(HELD_OUT)
-    unsigned = math.isnan(credits.topmost_cosine(learner, *batch))
+    unsigned = math.isnan(credits.cosines(learner, *batch)[-1])
     for changes in ({}, {"penalty": 0.01}, {"random_targets": True}):
         accuracy = subject.trained(epochs=6, terminal_norm=False, **changes).accuracy
         above, may = accuracy >= _WELL_ABOVE_CHANCE, "random_targets" not in changes
@@ -143,26 +141,20 @@ def moves(subject: Subject) -> None:
 
 def _check_feedback(subject: Subject, learner: Learner) -> None:
     """Check that learned feedback does not end up opposite to a weight of its shape."""
-    against = []
-    for name, tensor in learner.state.state_dict(keep_vars=True).items():
-        for weight, forward in block_weights(learner.network):
-            for turned in (forward, forward.mT):
-                if turned.shape != tensor.shape:
-                    continue
-                cosine = F.cosine_similarity(tensor.flatten(), turned.flatten(), dim=0)
-                if cosine < AGAINST and _carries(subject, learner, tensor):
-                    against.append(f"{name} against {weight}")
-    expect_none(against, f"learned feedback {{}} (cosine below {AGAINST})")
-
-
-def _carries(subject: Subject, learner: Learner, tensor: Tensor) -> bool:
-    """Return whether credits depend on a tensor of the state, unlike moments of gradients."""
-    kept, batch = tensor.detach().clone(), subject.batch(8)
+    batch, against = subject.batch(8), []
     before = named_credits(learner, *batch)
-    tensor.data.zero_()
-    without = named_credits(learner, *batch)
-    tensor.data.copy_(kept)
-    return bool(differing(before, without))
+    for name, tensor in learner.state.state_dict().items():
+        kept = tensor.clone()
+        tensor.zero_()
+        idle = not differing(before, named_credits(learner, *batch))
+        tensor.copy_(kept)
+        # Moments of gradients point against the weights, and carry no credit.
+        for weight, forward in () if idle else block_weights(learner.network):
+            for turned in (forward, forward.mT):
+                if turned.shape == kept.shape:
+                    value = cosine_similarity(kept.flatten(), turned.flatten(), dim=0)
+                    against += [f"{name} against {weight}"] if value < _AGAINST else []
+    expect_none(against, f"learned feedback {{}} (cosine below {_AGAINST})")
 
 
 def frozen(subject: Subject) -> None:
@@ -233,7 +225,7 @@ def saved(subject: Subject) -> None:
         expect(constants == asdict(original.method), f"constants {constants} once {how}")
 
     # It began with other random draws, which what lies outside the state would keep.
-    copied = subject.build(seed=subject.seed + 1)
+    copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     compare(copied, "copied into another learner")
     with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +263,7 @@ def architectures(subject: Subject) -> None:
     """Expect credits, sign and steps of learning on every architecture but those that raise
     NotImplementedError. Read gradients with network.read_gradient.
     """
-    exact = _least_cosine(subject) > EXACT
+    exact = _least_cosine(subject) > _EXACT
     for name in ARCHITECTURES:
         if name == subject.architecture:
             continue
@@ -283,14 +275,14 @@ def architectures(subject: Subject) -> None:
 
 
 def _check_architecture(subject: Subject, *, exact: bool) -> None:
-    for check in (credits.shapes, credits.purity, credits.rows, steps.labels, credits.direction):
+    for check in (credits.shapes, credits.purity, credits.rows, credits.labels, credits.direction):
         check(subject)
     objective = credits_of(subject.build(), *subject.batch(8)).objective
     # Tokens and positions of an objective have gradients of their own.
     if not subject.method.end_to_end and objective is None:
         steps.trains(subject)
     least = _least_cosine(subject)
-    expect(not exact or least > EXACT, f"a cosine of {least:.4f} with the gradient, elsewhere 1")
+    expect(not exact or least > _EXACT, f"a cosine of {least:.4f} with the gradient, elsewhere 1")
 
 
 def _least_cosine(subject: Subject) -> float:
@@ -305,14 +297,13 @@ def declarations(subject: Subject) -> None:
     """Expect texts, booleans and costs >= 0 in the class, as in MethodInfo, and constants that a
     checkpoint keeps. Decorate the class with @dataclass(frozen=True).
     """
-    kind = type(subject.method)
-    flags = typing.get_type_hints(Method)
-    expected = {name: type(value) for name, value in vars(MethodInfo()).items()}
-    stated = vars(of_class(kind)) | {name: getattr(kind, name) for name in flags}
-    wrong = []
-    for name, value in stated.items():
-        if not _is(expected.get(name, bool), value):
-            wrong.append(f"{name}={value!r}")
+    kind, wrong = type(subject.method), []
+    for name, default in asdict(MethodInfo()).items():
+        value = getattr(kind, name, default)
+        fits = isinstance(value, str)
+        if not isinstance(default, str):
+            fits = isinstance(value, int | float) and 0 <= value < math.inf
+        wrong += [] if fits else [f"{name}={value!r}"]
     expect_none(wrong, "{} in the class")
     annotations = inspect.get_annotations(kind).items()
     declared = {name for name, of in annotations if "ClassVar" not in str(of)}
@@ -335,10 +326,3 @@ def traits(subject: Subject) -> None:
         except Finding:
             continue
         raise Finding(f"found {name} declared without need")
-
-
-def _is(kind: type, value: Any) -> bool:
-    """Return whether a value has the declared type; a cost must be finite and >= 0."""
-    if kind in (bool, str, dict):
-        return isinstance(value, kind)
-    return isinstance(value, int | kind) and not isinstance(value, bool) and 0 <= value < math.inf
