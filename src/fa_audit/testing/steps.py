@@ -91,14 +91,13 @@ def fresh(subject: Subject) -> None:
 
 
 def trains(subject: Subject) -> None:
-    """Expect in every step of a short training that credits in evaluation mode imply the gradients
-    that are learned. Report the credits that train, or that belong to the objective, or declare
+    """Expect in every step of a short training that the gradients learned are those that the
+    credits imply. Report the credits that train or that belong to the objective, or declare
     own_objective; leave the network's parameters and their gradients to the engine.
 
-    The gradients that they imply are computed on a network of its own that no method has touched:
-    the head's from the cross-entropy, a block's from ``mean_B <f_l, r(a_l)>``. Where an objective
-    is learned instead, they need to point the same way only; one of its own must not go against
-    them.
+    The implied gradients are computed on another network, which no method has touched: the head's
+    from the cross-entropy, a block's from ``mean_B <f_l, r(a_l)>``. If an objective is learned
+    instead, they need only point the same way; an objective of the method's own, not against them.
     """
     learner, randomness = subject.build(lr=2e-3), subject.generator()
     for batch in _minibatches(subject, learner, 8):
