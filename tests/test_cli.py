@@ -12,6 +12,7 @@ from networks import MY_METHOD
 
 from fa_audit.cli import COMMANDS, main
 from fa_audit.cli.lists import KINDS
+from fa_audit.core.files import signed
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
@@ -56,7 +57,7 @@ def sidecar(folder, name, **changes):
     """The run's sidecar with another accuracy or specification, as the file of a baseline."""
     facts = json.loads((folder / "dfa.json").read_text())
     (folder / name).write_text(
-        json.dumps(facts | {"accuracy": 0.99, "spec": facts["spec"] | changes})
+        json.dumps(signed(facts | {"accuracy": 0.99, "spec": facts["spec"] | changes}))
     )
     return name
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fa_audit.cli import main
-from fa_audit.core.files import sha256_of
+from fa_audit.core.files import sha256_of, signed
 from fa_audit.data.dataset import save_dataset
 from fa_audit.training.loop import train
 from fa_audit.training.monitor import fired, first_flags, should_stop
@@ -107,12 +107,12 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(
     rows[0]["growth"] = 60.0  # above the protocol's own limit
     names["trajectory"].write_text(trajectory_csv(rows))
     names["sidecar"].write_text(
-        json.dumps(facts | {"trajectory_sha256": sha256_of(names["trajectory"])})
+        json.dumps(signed(facts | {"trajectory_sha256": sha256_of(names["trajectory"])}))
     )
     save_dataset(dataset, tmp_path / "data.safetensors")
     baseline = facts["spec"] | {"frozen_blocks": 3, "monitor": {}}
     (tmp_path / "frozen.json").write_text(
-        json.dumps(facts | {"spec": baseline, "accuracy": 0.1, "stopped_after": None})
+        json.dumps(signed(facts | {"spec": baseline, "accuracy": 0.1, "stopped_after": None}))
     )
     arguments = [
         "--data",

@@ -2,17 +2,18 @@
 
 import json
 import math
-from dataclasses import replace
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import signed, write_json
 from fa_audit.data.dataset import save_dataset
 from fa_audit.protocol.audit import Audit
 from fa_audit.results.tidy import runs_table
-from fa_audit.training import run_files as runfiles
+from fa_audit.training import run_files
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
 from fa_audit.training.sidecar import check_run, read_baseline, read_sidecar
@@ -21,20 +22,19 @@ from fa_audit.training.sidecar import check_run, read_baseline, read_sidecar
 @pytest.fixture
 def training(dataset, make_spec, tmp_path):
     """Trains a run into the folder, under a fingerprint."""
-    files = {"sidecar": tmp_path / "run.json", "trajectory": tmp_path / "run.csv"}
 
-    def train(fingerprint="this run", **options):
+    def train(fingerprint="this run", name="run", **options):
+        checkpoint = tmp_path / f"{name}.safetensors"
+        files = {kind: checkpoint.with_suffix(end) for kind, end in ENDINGS.items()}
         resume = Resume(tmp_path / "resume", fingerprint)
         train_run(
-            make_spec("dfa", **options),
-            dataset,
-            tmp_path / "run.safetensors",
-            **files,
-            resume=resume,
-            device="cpu",
+            make_spec("dfa", **options), dataset, checkpoint, **files, resume=resume, device="cpu"
         )
 
     return train
+
+
+ENDINGS = {"sidecar": ".json", "trajectory": ".csv"}
 
 
 @pytest.fixture
@@ -44,6 +44,19 @@ def trained(training, dataset, tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def audit(trained, capsys):
+    """Audits the run: what is printed, or the one line of its refusal."""
+
+    def command():
+        files = [str(trained / "run.safetensors"), "--data", str(trained / "data.safetensors")]
+        status = main(["audit", *files, "--format", "json"])
+        printed = capsys.readouterr()
+        return printed.err.strip().removeprefix("fa-audit: ") if status else printed.out
+
+    return command
+
+
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -51,12 +64,10 @@ def contents(folder):
 def test_what_another_process_trained_meanwhile_is_kept(training, trained, monkeypatch):
     before = contents(trained)
     (trained / "resume").write_text("the state of the process that waited")
-    monkeypatch.setattr(runfiles, "train", None)
+    monkeypatch.setattr(run_files, "train", None)
     training()
     assert contents(trained) == before
-    with pytest.raises(
-        TypeError
-    ):  # what other data, code or another specification gave is trained again
+    with pytest.raises(TypeError):  # what other data, code or a specification gave is trained again
         training("another run")
 
 
@@ -67,78 +78,70 @@ def test_results_that_are_missing_or_damaged_are_trained_again(training, trained
         damage(trained / name)
         training()
         assert (trained / "run.safetensors").read_bytes() == checkpoint
-        facts = read_sidecar(trained / "run.json")
-        check_run(
-            facts,
-            trained / "run.json",
-            checkpoint=trained / "run.safetensors",
-            trajectory=trained / "run.csv",
-        )
+        sidecar, files = trained / "run.json", {"trajectory": trained / "run.csv"}
+        check_run(read_sidecar(sidecar), sidecar, checkpoint=trained / "run.safetensors", **files)
 
 
-CONTENTS = {
-    "{}": "spec: ",
-    "[]": r".*found \[\]",
-    "null": ".*found None",
-    "[" * 5000: "found no JSON",
-}
 ENTRIES = [
-    ("accuracy", "0.5"), ("accuracy", True), ("accuracy", 10**400), ("accuracy", None), ("provenance", {}),
-    ("provenance", {"device": 1, "commit": "x"}), ("stopped_after", 1.5), ("seconds", {}), ("digest", 1),
-    ("checkpoint_sha256", None), ("spec", []), ("spec", {"lr": 10**400}), ("spec", {"dataset": []}),
-    ("spec", {"method": "\ud800"}), ("spec", {"method": "a\nb"}), ("spec", {"architecture_options": {"width": {}}}),
-    ("spec", {"monitor": {"D1": []}}), ("spec", {"seed": True}),
+    ("accuracy", "0.5"), ("accuracy", 10**400), ("accuracy", None), ("provenance", {"device": 1, "commit": "x"}),
+    ("stopped_after", 1.5), ("seconds", {}), ("digest", 1), ("spec", []), ("spec", {"lr": 10**400}),
+    ("spec", {"method": "a\nb"}), ("spec", {"architecture_options": {"width": {}}}), ("spec", {"seed": True}),
 ]  # fmt: skip
+OPTIONAL = {"data_sha256", "parameters", "trainable_parameters", "content"}
 
 
-@pytest.mark.parametrize("text", CONTENTS)
+def test_a_wrong_or_missing_entry_is_one_line_with_its_place(trained):
+    path = trained / "run.json"
+    facts = json.loads(path.read_text())
+    changed = []
+    for name, value in ENTRIES:
+        wrong = facts["spec"] | value if name == "spec" and value else value
+        changed.append((name, facts | {name: wrong}))
+    for name in facts.keys() - OPTIONAL:
+        changed.append((name, {key: facts[key] for key in facts if key != name}))
+    for name, wrong in changed:
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(
+            AuditError, match=rf"^{path}: {name}\b.*run the training again"
+        ) as caught:
+            read_sidecar(path)
+        assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "[" * 5000])
 def test_what_is_no_sidecar_is_refused(tmp_path, text):
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(AuditError, match=rf"other.json: {CONTENTS[text]}.* delete it and "):
+    with pytest.raises(AuditError, match=r"(?s)^\S+other.json: .*delete it"):
         read_sidecar(tmp_path / "other.json")
 
 
-def test_a_wrong_or_missing_entry_is_one_line_with_its_place(trained, capsys):
+@pytest.mark.parametrize(
+    ("name", "value"), [("accuracy", 0.5), ("digest", "0" * 8), ("stopped_after", 1)]
+)
+def test_an_edited_entry_is_refused(trained, audit, name, value):
     facts = json.loads((trained / "run.json").read_text())
-    command = [
-        "audit",
-        str(trained / "run.safetensors"),
-        "--data",
-        str(trained / "data.safetensors"),
-    ]
-    changes = [
-        facts | {name: facts["spec"] | value if name == "spec" and value else value}
-        for name, value in ENTRIES
-    ]
-    needed = facts.keys() - {"data_sha256", "parameters", "trainable_parameters"}  # recorded since
-    missing = [{key: facts[key] for key in facts if key != name} for name in needed]
-    places = [
-        *(f"run.json: {name}" for name, _ in ENTRIES),
-        *(f"run.json: {name}: " for name in needed),
-    ]
-    for wrong, place in zip([*changes, *missing], places, strict=True):
-        (trained / "run.json").write_text(json.dumps(wrong))
-        assert main(command) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert len(line) < 1000 and place in line, line
-        assert "delete it and run the training again" in line
+    (trained / "run.json").write_text(json.dumps(facts | {name: value}))
+    assert "run.json: " in audit()
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 9}])
+def test_a_sidecar_that_was_copied_beside_another_checkpoint_is_refused(
+    training, trained, audit, options
+):
+    training("another run", "other", lr=2e-3, **options)
+    shutil.copyfile(trained / "other.json", trained / "run.json")
+    (trained / "run.csv").unlink()
+    said = audit()
+    assert said.startswith(str(trained / "run")) and len(said.splitlines()) == 1
 
 
 def test_a_sidecar_says_what_was_trained_on_what(training, trained, dataset):
     facts = read_sidecar(trained / "run.json")
     assert facts["data_sha256"] == dataset.sha256 and facts["provenance"]["cpu"]
-    altered = replace(dataset, mean=(0.5,) * len(dataset.mean))
-    assert (
-        altered.sha256
-        != dataset.sha256
-        == replace(dataset, train_images=dataset.train_images.clone()).sha256
-    )
     inputs, width = math.prod(dataset.image_shape), 8
     embedding, block = inputs * width + width, 2 * width + 2 * (width + 1) * width
     head = 2 * width + (width + 1) * dataset.classes
-    assert (facts["parameters"], facts["trainable_parameters"]) == (
-        embedding + 3 * block + head,
-    ) * 2
+    assert facts["parameters"] == facts["trainable_parameters"] == embedding + 3 * block + head
     training("another run", frozen_blocks=2)
     facts = read_sidecar(trained / "run.json")
     assert facts["parameters"] - facts["trainable_parameters"] == 2 * block
@@ -146,67 +149,38 @@ def test_a_sidecar_says_what_was_trained_on_what(training, trained, dataset):
 
 def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
     facts = read_baseline(trained / "run.json")
-    baseline = {"run": "dfa"} | {
-        k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")
-    }
-    (trained / "baseline.json").write_text(json.dumps(baseline))
-    assert read_baseline(trained / "baseline.json") == baseline
+    kept = {key: facts[key] for key in ("accuracy", "spec", "digest", "checkpoint_sha256")}
+    write_json(trained / "baseline.json", {"run": "dfa"} | kept)
+    assert read_baseline(trained / "baseline.json") == {"run": "dfa"} | kept
     with pytest.raises(AuditError, match=r"baseline.json: fingerprint: "):
         read_sidecar(trained / "baseline.json")
 
 
-def test_a_validation_accuracy_is_in_the_audit_and_its_table_and_an_edited_one_is_refused(
-    training, trained, capsys
+def test_a_validation_accuracy_is_in_the_audit_and_its_table_and_a_wrong_one_is_refused(
+    training, trained, audit
 ):
     training("another run", validation=0.2, optimiser="sgd")
-    command = [
-        "audit",
-        str(trained / "run.safetensors"),
-        "--data",
-        str(trained / "data.safetensors"),
-    ]
     facts = json.loads((trained / "run.json").read_text())
-    assert main([*command, "--format", "json"]) == 0
-    audit = Audit.from_dict(json.loads(capsys.readouterr().out))
-    row = runs_table([audit.model_copy(update={"setting": "s", "run": "dfa", "seed": 3})]).iloc[0]
-    assert audit.validation_acc == row["validation_acc"] == facts["validation_accuracy"]
-    assert (row["lr"], row["optimiser"], row["normalise"], row["validation"]) == (
-        1e-3,
-        "sgd",
-        True,
-        0.2,
-    )
+    found = Audit.from_dict(json.loads(audit()))
+    row = runs_table([found.model_copy(update={"setting": "s", "run": "dfa", "seed": 3})]).iloc[0]
+    assert found.validation_acc == row["validation_acc"] == facts["validation_accuracy"]
+    assert (row["lr"], row["optimiser"], row["normalise"]) == (1e-3, "sgd", True)
+    assert row["validation"] == 0.2
     other = {key: value for key, value in facts["spec"].items() if key != "optimiser"}
-    (trained / "run.json").write_text(json.dumps(facts | {"spec": other}))
-    assert main(command) == 1 and "optimiser 'adamw', not 'sgd'" in capsys.readouterr().err
-    for wrong in (0.999, None):
-        (trained / "run.json").write_text(json.dumps(facts | {"validation_accuracy": wrong}))
-        assert (
-            main(command) == 1
-            and f"validation_accuracy: found {wrong}; the netw" in capsys.readouterr().err
-        )
+    wrong = {"spec": other}, {"validation_accuracy": 0.999}, {"validation_accuracy": None}
+    for entry, words in zip(wrong, ("optimiser 'adamw'", "validation_acc", "validation_acc")):
+        write_json(trained / "run.json", signed(facts | entry))
+        assert words in audit()
 
 
-def test_an_edited_accuracy_and_a_trajectory_with_holes_are_refused(trained, capsys):
-    facts, rows = (
-        json.loads((trained / "run.json").read_text()),
-        (trained / "run.csv").read_text().splitlines(),
-    )
-    command = [
-        "audit",
-        str(trained / "run.safetensors"),
-        "--data",
-        str(trained / "data.safetensors"),
-    ]
-    (trained / "run.json").write_text(json.dumps(facts | {"accuracy": 0.999}))
-    assert main(command) == 1 and "its last row has the test accuracy" in capsys.readouterr().err
+def test_an_accuracy_of_another_network_and_a_trajectory_with_holes_are_refused(trained, audit):
+    facts = json.loads((trained / "run.json").read_text())
+    rows = (trained / "run.csv").read_text().splitlines()
+    write_json(trained / "run.json", signed(facts | {"accuracy": 0.999}))
+    assert "run.csv: " in audit()
     (trained / "run.csv").unlink()
-    assert main(command) == 1 and "the network of its checkpoint has 0." in capsys.readouterr().err
+    assert "run.json: accuracy" in audit()
     (trained / "run.json").unlink()
-    for kept, words in (
-        (rows[:-1], "epoch 2 state 3"),
-        (rows[:3] + rows[4:], "epoch 1 state 2"),
-        (rows[:1], "rows."),
-    ):
+    for kept in (rows[:-1], rows[:3] + rows[4:], rows[:1]):
         (trained / "run.csv").write_text("\n".join(kept))
-        assert main(command) == 1 and words in capsys.readouterr().err
+        assert "run.csv: " in audit()

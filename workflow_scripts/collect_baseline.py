@@ -2,7 +2,7 @@
 
 from _workflow import logged
 
-from fa_audit.core.files import write_json
+from fa_audit.core.files import signed, write_json
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory
@@ -17,4 +17,4 @@ with logged(snakemake):
     history = read_trajectory(files.trajectory)
     check_history(history, spec, sidecar["accuracy"], sidecar["stopped_after"], files.trajectory)
     facts = {key: sidecar[key] for key in (*kept, *(name for name in counts if name in sidecar))}
-    write_json(snakemake.output.baseline, {"run": snakemake.wildcards.run} | facts)
+    write_json(snakemake.output.baseline, signed({"run": snakemake.wildcards.run} | facts))

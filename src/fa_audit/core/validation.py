@@ -54,14 +54,6 @@ def validated(
         raise config_error(where, _problems(error, value), line_of) from None
 
 
-def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
-    """Yield a line for every problem: place, expected and found value."""
-    try:
-        model.model_validate(value)
-    except ValidationError as error:
-        yield from _problems(error, value)
-
-
 def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str]) -> AuditError:
     """Return one error that lists the first five problems.
 

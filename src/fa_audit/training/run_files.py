@@ -16,6 +16,7 @@ from fa_audit.core.files import (
     exclusive,
     remove_leftovers,
     sha256_of,
+    signed,
     write_json,
     write_text,
 )
@@ -133,4 +134,4 @@ def write_run(
     own = own_code(spec.method, spec.architecture, spec.dataset)
     if own:
         about["provenance"]["own_code"] = own
-    write_json(sidecar, about)
+    write_json(sidecar, signed(about))

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.files import read_json, sha256_of
-from fa_audit.core.validation import Tolerant, problems_of
+from fa_audit.core.files import check_signature, read_json, sha256_of
+from fa_audit.core.validation import Tolerant, validated
 from fa_audit.experiments.spec import DEPARTURES, RunSpec, SpecFile, Text, parse_run
 
 HINT = "Delete it and make it again."
@@ -49,14 +49,15 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     """Read the JSON beside a checkpoint.
 
     Raises:
-        AuditError: an entry is missing, or of the wrong type or out of range.
+        AuditError: an entry is missing, of the wrong type, out of range, or not as it was written.
     """
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
-    for problem in problems_of(model, facts):
-        found = problem.removeprefix("top level: ").rstrip(".")
-        raise AuditError(
-            f"{path}: {found}. If it should be that, delete it and run the training again."
-        )
+    try:
+        validated(model, facts, str(path))
+    except AuditError as error:
+        hint = "If it should be that, delete it and run the training again."
+        raise AuditError(f"{error} {hint}") from None
+    check_signature(facts, path)
     return facts
 
 
@@ -78,9 +79,8 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
     for kind, path in files.items():
         if facts[f"{kind}_sha256"] != sha256_of(path):
             raise AuditError(
-                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). "
-                "Delete both and run the"
-                " training again."
+                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Put the"
+                " files of one training together, or delete both and run the training again."
             )
 
 
@@ -91,13 +91,15 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
         AuditError: it belongs to another run, for instance because the configuration was edited
             while a killed workflow's training went on.
     """
-    theirs, ours = (DEPARTURES | spec.to_dict() for spec in (found, expected))
-    differing = [name for name in ours if theirs[name] != ours[name]]
+    # A specification leaves out options at their defaults.
+    theirs, ours = DEPARTURES | found.to_dict(), DEPARTURES | expected.to_dict()
+    differing = []
+    for name, value in ours.items():
+        if theirs[name] != value:
+            differing.append(f"{name} {shortened(theirs[name])}, not {shortened(value)}")
     if differing:
-        pairs = "; ".join(
-            f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing
-        )
-        raise AuditError(f"{path}: of another run than expected: {pairs}. {hint}")
+        problems = "; ".join(differing)
+        raise AuditError(f"{path}: of another run than expected: {problems}. {hint}")
 
 
 def check_baseline(
