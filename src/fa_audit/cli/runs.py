@@ -81,7 +81,10 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_audit)
     words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
-    words = "the data set that the run was trained on, as in `fa-audit train`. For a model:"
+    words = (
+        "the data set that the run was trained on, as in `fa-audit train`; default the file of "
+        "its name. For a model:"
+    )
     more = "my_file:batches, a list of (x, labels) or a function that returns it"
     add("--data", help=f"{words} {more}")
     _add_data_root(parser)

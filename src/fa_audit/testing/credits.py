@@ -114,12 +114,12 @@ def determinism(subject: Subject) -> None:
     with seeded(2):
         second = named_credits(learner, *batch)
         again = subject.retrained()
-    expect_same(first, second, "other credits of {} in a second call")
-    expect_same(subject.tensors(), again, "other {} after a second training")
+    expect_same(first, second, "different credits of {} in a second call")
+    expect_same(subject.tensors(), again, "different {} after a second training")
     data = clouds()
     fewer = replace(data, test_images=data.test_images[1:], test_labels=data.test_labels[1:])
     other = subject.retrained(fewer)
-    expect_same(again, other, "other {} after a training with another test set")
+    expect_same(again, other, "different {} after a training with another test set")
 
 
 def calls(subject: Subject) -> None:
@@ -133,7 +133,7 @@ def calls(subject: Subject) -> None:
         credits_of(learner, x[8:], labels[8:])
     later = named_credits(other, x[:8], labels[:8])
     expect_same(kept, first, "credits of {} overwritten by the next call")
-    expect_same(kept, later, "credits of {} that are others once another batch was seen")
+    expect_same(kept, later, "credits of {} that depend on an earlier batch")
 
 
 def purity(subject: Subject) -> None:
@@ -321,7 +321,7 @@ def _tell_labels(subject: Subject) -> None:
         shift = 1 + torch.arange(len(labels)) * step % (CLASSES - 1)
         wrong.append(credits_of(learner, x, (labels + shift) % CLASSES).objective)
     least = min(wrong)
-    found = f"an objective of {right:.4g} for the labels and {least:.4g} for others"
+    found = f"an objective of {right:.4g} for right labels and {least:.4g} for wrong ones"
     expect(right < least - (1 - _TELLING) * abs(least), found)
 
 

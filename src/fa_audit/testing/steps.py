@@ -222,7 +222,7 @@ def means(subject: Subject) -> None:
     expect_each(
         credits[0].by_name(),
         lambda name, a: not a.any() or _distance(twice[name][: len(a)], factor * a) >= ROUNDING,
-        f"credits of {{}} times {factor} in a batch given twice",
+        f"credits of {{}} that are {factor} times as long in a doubled batch",
     )
 
 

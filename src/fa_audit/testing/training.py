@@ -88,7 +88,7 @@ def process(subject: Subject) -> None:
         if b"Traceback" in ended.stderr:
             return
         expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
-        expect_same(subject.tensors(), torch.load(path), "other {} in another process")
+        expect_same(subject.tensors(), torch.load(path), "different {} in another process")
 
 
 def train_here(path: str) -> None:
@@ -129,10 +129,10 @@ def moves(subject: Subject) -> None:
         idle += ("blocks.0.",)
     moved = _moved(subject, epochs=epochs)
     still = [name for name in begun.network.state_dict() if not name.startswith(idle)]
-    expect_none([name for name in still if name not in moved], "{} unmoved by training")
+    expect_none([name for name in still if name not in moved], "{} that training does not move")
     changed = differing(begun.state.state_dict(), learner.state.state_dict())
     learnt = {name for name, p in begun.state.named_parameters() if p.requires_grad}
-    expect_none(sorted(learnt - set(changed)), "{} of the state unmoved by training")
+    expect_none(sorted(learnt - set(changed)), "{} of the state that training does not move")
     feedback = of_class(type(subject.method)).feedback
     if feedback.startswith("learned"):
         expect(changed, f"no change of the state by training, and {feedback=}")
@@ -164,7 +164,7 @@ def frozen(subject: Subject) -> None:
         fixed = tuple(f"blocks.{layer}." for layer in range(count))
         rest = [name for name in _moved(subject) if not name.startswith(fixed)]
         still = [name for name in rest if name not in moved]
-        expect_none(still, f"{{}} unmoved with frozen_blocks={count}")
+        expect_none(still, f"{{}} that does not move with frozen_blocks={count}")
 
 
 def _moved(subject: Subject, **changes: Any) -> list[str]:
@@ -220,7 +220,7 @@ def saved(subject: Subject) -> None:
     expected = named_credits(original, *batch)
 
     def compare(other: Learner, how: str) -> None:
-        expect_same(expected, named_credits(other, *batch), f"other credits of {{}} once {how}")
+        expect_same(expected, named_credits(other, *batch), f"different credits of {{}} once {how}")
         constants = asdict(other.method)
         expect(constants == asdict(original.method), f"constants {constants} once {how}")
 
@@ -244,7 +244,7 @@ def resume(subject: Subject) -> None:
         with contextlib.suppress(Interrupted):
             subject.retrained(resume=Interrupting(path, "same"))
         again = subject.retrained(resume=Resume(path, "same"))
-    expect_same(subject.tensors(), again, "other {} after an interruption")
+    expect_same(subject.tensors(), again, "different {} after an interruption")
 
 
 class Interrupted(Exception):
@@ -304,7 +304,7 @@ def declarations(subject: Subject) -> None:
         if not isinstance(default, str):
             fits = isinstance(value, int | float) and 0 <= value < math.inf
         wrong += [] if fits else [f"{name}={value!r}"]
-    expect_none(wrong, "{} in the class")
+    expect_none(wrong, "wrong {} in the class")
     annotations = inspect.get_annotations(kind).items()
     declared = {name for name, of in annotations if "ClassVar" not in str(of)}
     lost = declared - {constant.name for constant in fields(kind)}
