@@ -25,21 +25,20 @@ def lines(ax, label):
 
 def markers(ax, label):
     """x, y and whether it is hollow, of every marker with a label."""
-    return sorted(
-        (x, y, line.get_markerfacecolor() == "white")
-        for line in ax.lines
-        if line.get_label() == label
-        for x, y in line.get_xydata()
-        if not np.isnan(y)
-    )
+    found = []
+    for line in ax.lines:
+        if line.get_label() == label:
+            hollow = line.get_markerfacecolor() == "white"
+            found += [(x, y, hollow) for x, y in line.get_xydata() if np.isfinite([x, y]).all()]
+    return sorted(found)
 
 
 def everything(figure):
     """The data of every line and every text, for comparisons of whole figures."""
     lines = [
-        (line.get_label(), line.get_xydata().tolist()) for ax in figure.axes for line in ax.lines
+        str([(line.get_label(), line.get_xydata()) for line in ax.lines]) for ax in figure.axes
     ]
-    return str(lines), [text.get_text() for text in figure.findobj(Text)]
+    return lines, [text.get_text() for text in figure.findobj(Text)]
 
 
 def legend_of(figure):
@@ -53,25 +52,19 @@ def texts(figure):
     with style.context():
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw_without_rendering()
-        found = figure.findobj(
-            lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text()
-        )
-        hidden = {id(label) for ax in figure.axes for label in _outside(ax)}
-        return [(t, t.get_window_extent(renderer)) for t in found if id(t) not in hidden]
-
-
-def words(figure):
-    return [text.get_text() for text, _ in texts(figure)]
-
-
-def _outside(ax):
-    """Tick labels that matplotlib keeps but does not draw."""
-    for axis in (ax.xaxis, ax.yaxis):
-        drawn = {id(tick) for tick in axis._update_ticks()}
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-            for label in (tick.label1, tick.label2):
-                if id(tick) not in drawn or not label.get_visible():
-                    yield label
+        hidden = set()
+        for ax in figure.axes:
+            for axis in (ax.xaxis, ax.yaxis):
+                # matplotlib keeps labels outside the limits, but does not draw them.
+                outside = {*axis.get_major_ticks(), *axis.get_minor_ticks()} - {
+                    *axis._update_ticks()
+                }
+                hidden |= {label for tick in outside for label in (tick.label1, tick.label2)}
+        found = []
+        for text in figure.findobj(Text):
+            if text.get_visible() and text.get_text() and text not in hidden:
+                found.append((text, text.get_window_extent(renderer)))
+        return found
 
 
 def assert_readable(figure):
@@ -80,24 +73,17 @@ def assert_readable(figure):
     """
     found, page = texts(figure), figure.bbox
     assert len(found) > 7
-    inner = {
-        id(text): ax for ax in figure.axes for text in ax.texts if not isinstance(text, Annotation)
-    }
     for text, box in found:
-        assert page.x0 <= box.x0 and box.x1 <= page.x1, f"{text.get_text()!r} is cut"
-        assert page.y0 <= box.y0 and box.y1 <= page.y1, f"{text.get_text()!r} is cut"
+        assert page.x0 <= box.x0 and box.x1 <= page.x1, f"{text} is cut"
+        assert page.y0 <= box.y0 and box.y1 <= page.y1, f"{text} is cut"
         for ax in figure.axes:
             data = ax.get_window_extent()
-            if inner.get(id(text)) is ax:
-                assert data.x0 <= box.x0 and box.x1 <= data.x1, (
-                    f"{text.get_text()!r} leaves its panel"
-                )
+            if text in ax.texts and not isinstance(text, Annotation):
+                assert data.x0 <= box.x0 and box.x1 <= data.x1, f"{text} leaves its panel"
             else:
-                assert not _overlap(box, data), (
-                    f"{text.get_text()!r} lies on {ax.get_title(loc='left')!r}"
-                )
+                assert not _overlap(box, data), f"{text} lies on {ax.get_title(loc='left')!r}"
     for (text, box), (other, other_box) in itertools.combinations(found, 2):
-        assert not _overlap(box, other_box), f"{text.get_text()!r} and {other.get_text()!r} overlap"
+        assert not _overlap(box, other_box), f"{text} and {other} overlap"
 
 
 def _overlap(a, b):

@@ -3,12 +3,11 @@
 import json
 import math
 import sys
-from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from drawing import assert_readable, drawn, lines, markers
+from drawing import assert_readable, drawn, lines
 from made_up_runs import cells, run, tidy_of
 from printed_audits import printed_audits
 from projects import ROOT
@@ -249,22 +248,6 @@ def test_user_audits_are_drawn_without_measured_runs(tmp_path, capsys):
     assert int.from_bytes(header[16:20]) == 2100  # pixels across
     assert main(["draw", *paths, "--output", str(tmp_path / "all")]) == 0
     assert (tmp_path / "all/layers_other-models.pdf").exists()
-
-
-def test_growth_gradient_and_cosine_of_every_layer_are_drawn():
-    values = {
-        "growth": [2.0, 3.0, 4.0, None],
-        "grad_norm": [1.0, 0.1, 1e-8, 1e-8],
-        "cosine": [0.0, 0.3, 0.6, None],
-    }
-    tidy = tidy_of(run("mine", 1))
-    table = pd.DataFrame(values).assign(setting="main", run="mine", seed=42, layer=range(4))
-    panels = drawn("layers", replace(tidy, layers=table)).axes
-    marks = [markers(ax, "mine") for ax in panels]
-    assert [y for _, y, _ in marks[0]] == [2, 3, 4]
-    assert [hollow for *_, hollow in marks[1]] == [False, False, True, True]
-    assert [hollow for *_, hollow in marks[2]] == [False, True, True]
-    assert len(drawn("layers", replace(tidy, layers=table.drop(columns="cosine"))).axes) == 2
 
 
 def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, monkeypatch, capsys):

@@ -23,7 +23,6 @@ from fa_audit.protocol.evidence import Stability
 from fa_audit.protocol.intervals import paired_difference, seeds_to_settle, unpaired_difference
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.protocol.sentences import sentences
-from fa_audit.results.figures.audit_overview import RING
 from fa_audit.results.tables.audits import main_audit
 from fa_audit.results.tidy import judged
 
@@ -158,7 +157,7 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it():
     assert square.get_text().splitlines() == ["pass", "C?", "n = 3"]
     stability = drawn("audit_overview", seeds_of_bp(*far)).axes[2]
     assert (
-        len(np.concatenate(lines_of(stability, RING["label"])))
+        len(np.concatenate(lines_of(stability, "borderline")))
         == len(stability.collections[0].get_paths())
         == 3
     )

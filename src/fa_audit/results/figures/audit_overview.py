@@ -2,126 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from fa_audit.protocol.checks import CHECKS, Check, four_checks
+from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.figures.squares import outcome_of
 from fa_audit.results.outcomes import near_limit
-from fa_audit.results.statistics import by_run, rank_runs
+from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
-NAME = 22  # characters in a line of a row's label
-SPREAD = 0.26  # of a row: between two seeds, which all stand within 0.7 of it
-RING = style.RING | {"color": "black", "label": "borderline: limit in its interval, (?)"}
-FROZEN = style.MARK | {"markerfacecolor": "white", "label": "own frozen baseline"}
-BP = {"color": style.GREY, "linestyle": style.DOTTED, "linewidth": 1, "label": "bp+frozen, mean"}
-ASKED = style.MARK | {"marker": "|", "markersize": 5}
+_NAME = 22  # characters in a line of a row's label
+_BORDERLINE = style.RING | {"color": "black"}
+_FROZEN = style.MARK | {"markerfacecolor": "white"}
+_BP = {"color": style.GREY, "linestyle": ":", "linewidth": 1}
+_ASKED = style.MARK | {"marker": "|", "markersize": 5}
 
 
 @style.styled
 def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The number behind each check, for every run, best mean accuracy first. A point is one seed
-    with its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains
-    the limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
+    """The number behind each check, for every run, best mean accuracy first. A point is one seed with
+    its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains the
+    limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
     fire over the seeds; a question mark means borderline. D1: largest growth of the median state
-    norm in one block.
-    D2: median norm of the batch-mean loss's gradient at the last state. C: mean pairwise cosine of
-        the
-    batches' mean gradients at the middle state. D3: accuracy on the whole test set, with the same
-    seed's own frozen baseline (circle) and the accuracy that D3 asks for (tick); the dotted line is
-    the mean accuracy of frozen blocks under backpropagation.
+    norm in one block. D2: median norm of the batch-mean loss's gradient at the last state. C: mean
+    pairwise cosine of the batches' mean gradients at the middle state. D3: accuracy on the whole
+    test set, with the same seed's own frozen baseline (circle) and the accuracy that D3 asks for
+    (tick); the dotted line is the mean accuracy of frozen blocks under backpropagation.
     """
-    groups = by_run(tidy.runs, rank_runs(tidy.runs), "seed")
-    names = [_name(labels.get(run, run), seeds) for run, seeds in groups.items()]
+    order = rank_runs(tidy.runs)
+    runs = tidy.runs.sort_values(["run", "seed"])
+    # The seeds of a run stand around its tick, within 0.7 of its row.
+    seeds = runs.groupby("run")["seed"].transform("size")
+    place = runs.groupby("run").cumcount() - (seeds - 1) / 2
+    runs["row"] = runs["run"].map(order.index) + np.minimum(0.26, 0.7 / seeds) * place
+    names = [_name(labels.get(run, run), runs[runs["run"] == run]) for run in order]
     figure = style.new_figure(title, height=max(1.5, style.rows_height(names)) + 0.8)
     axes = figure.subplots(1, len(four_checks()), sharey=True)
     margin = thresholds.limits["depth_margin"]
     for ax, check in zip(axes, four_checks().values()):
-        kind = CHECKS[check]
-        if kind.unit == "factor":
+        if CHECKS[check].unit == "points":
+            _panel(ax, runs, order, check, "accuracy")
+            _baselines(ax, runs, margin)
+            ax.set_title("D3: Accuracy", pad=12)
+            continue
+        if CHECKS[check].unit == "factor":
             style.log_scale(ax, "x")
-        _panel(ax, groups, check, kind)
-        if kind.unit == "points":
-            _baselines(ax, groups, margin)
-        else:
-            style.limit_line(ax, thresholds.limits[kind.limit], kind.limit, axis="x")
+        _panel(ax, runs, order, check, CHECKS[check].column)
+        style.limit_line(ax, check, thresholds, axis="x")
     style.name_rows(axes[0], names)
-    handles = [
-        Line2D([], [], **style.MARK, label="one seed, 95 % interval"),
-        Line2D([], [], **style.MARK | {"marker": "|", "markersize": 8}, label="mean over seeds"),
-        Line2D([], [], **RING),
-        Line2D([], [], **FROZEN),
-        Line2D([], [], **BP),
-        Line2D([], [], **ASKED, label=f"asked: own frozen + {100 * margin:g} points"),
-        Patch(color=style.SHADE, label="check fires"),
-    ]
-    style.legend_below(figure, handles)
+    entries = {
+        "one seed, 95 % interval": style.MARK,
+        "mean over seeds": style.MARK | {"marker": "|", "markersize": 8},
+        "borderline: limit in its interval, (?)": _BORDERLINE,
+        "own frozen baseline": _FROZEN,
+        "bp+frozen, mean": _BP,
+        f"asked: own frozen + {100 * margin:g} points": _ASKED,
+        "check fires": style.AREA | {"color": style.SHADE},
+    }
+    style.legend_below(figure, entries)
     return figure
 
 
 def _name(label: str, seeds: pd.DataFrame) -> str:
     found = outcome_of(seeds)
     verdict = f"{found.name} ({found.checks})" if found.checks else found.name
-    return f"{style.wrap(label, NAME)}\n{style.wrap(verdict, NAME)}"
+    return f"{style.wrap(label, _NAME)}\n{style.wrap(verdict, _NAME)}"
 
 
-def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str, kind: Check) -> None:
-    """Draw a point per run and seed with its interval, a bar per run for their mean.
-
-    The interval of a margin is drawn around the accuracy, so that it reaches the mark of what is
-    asked where that is borderline.
-    """
-    margin = kind.unit == "points"
-    looks = style.run_styles(groups)
-    for row, (run, seeds) in enumerate(groups.items()):
-        values = seeds["accuracy" if margin else kind.column].to_numpy(float)
-        y, colour = _places(row, len(values)), looks[run].colour
-        style.points(ax, values, y, looks[run], label=run, axis="x")
-        around = seeds["own_frozen_acc"].to_numpy(float) if margin else 0.0
-        low, high = (
-            style.on_scale(ax, around + seeds[f"{check}_interval_{end}"].to_numpy(float), "x")
-            for end in ("low", "high")
-        )
-        ax.hlines(y, low, high, color=colour, linewidth=0.6, alpha=0.7, label="interval")
-        inside = near_limit(seeds, check)
-        ax.plot(style.on_scale(ax, values, "x")[inside], y[inside], **RING)
-        if len(values) > 1:
-            mean = style.mean(values)
-            ax.vlines(mean, row - 0.34, row + 0.34, color=colour, linewidth=1, label="mean")
+def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, column: str) -> None:
+    """Draw a point per run and seed with its interval, a bar per run for their mean."""
+    kind = CHECKS[check]
+    low, high = runs[f"{check}_interval_low"], runs[f"{check}_interval_high"]
+    if column == "accuracy":
+        # The interval of a margin is drawn around the accuracy, so that it reaches the mark of what
+        # is asked where that is borderline.
+        low, high = low + runs["own_frozen_acc"], high + runs["own_frozen_acc"]
+    looks = style.run_styles(order)
+    for row, run in enumerate(order):
+        own = runs[runs["run"] == run]
+        colour = looks[run]["color"]
+        style.points(ax, own, column, "row", looks[run], label=run, axis="x")
+        interval = {"color": colour, "linewidth": 0.6, "alpha": 0.7, "label": "interval"}
+        ax.plot([low[own.index], high[own.index]], [own["row"], own["row"]], **interval)
+        if len(own) > 1:
+            bar = {"color": colour, "linewidth": 1, "label": "mean"}
+            ax.plot([own[column].mean()] * 2, [row - 0.34, row + 0.34], **bar)
         if row % 2 == 0:
             ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
-    name, axis = ("Accuracy", "test accuracy") if margin else (kind.short, kind.axis)
-    ax.set_title(f"{kind.label}: {name}", pad=12)
-    ax.set_xlabel(style.wrap(axis, 20), fontsize=style.SMALL)
+    inside = runs[near_limit(runs, check)]
+    ax.plot(inside[column], inside["row"], **_BORDERLINE, label="borderline")
+    ax.set_title(f"{kind.label}: {kind.short}", pad=12)
+    ax.set_xlabel(style.wrap(kind.axis, 20), fontsize=style.SMALL)
 
 
-def _places(row: int, seeds: int) -> np.ndarray:
-    """Return the positions of a run's seeds, spread around its tick."""
-    return row + min(SPREAD, 0.7 / seeds) * (np.arange(seeds) - (seeds - 1) / 2)
-
-
-def _baselines(ax: Axes, groups: Mapping[str, pd.DataFrame], margin: float) -> None:
-    """Draw beside every seed its own frozen baseline, and the accuracy that the depth check asks
-    for.
-    """
-    for row, seeds in enumerate(groups.values()):
-        y, frozen = _places(row, len(seeds)), seeds["own_frozen_acc"].to_numpy(float)
-        ax.plot(frozen, y, **FROZEN)
-        ax.plot(frozen + margin, y, **ASKED, label="asked")
+def _baselines(ax: Axes, runs: pd.DataFrame, margin: float) -> None:
+    """Draw every seed's own frozen baseline, and the accuracy that the depth check asks for."""
+    ax.plot(runs["own_frozen_acc"], runs["row"], **_FROZEN, label="own frozen")
+    ax.plot(runs["own_frozen_acc"] + margin, runs["row"], **_ASKED, label="asked")
     # All runs of a setting share the networks of bp+frozen.
-    shared = pd.concat(groups.values()).drop_duplicates(["seed", "bp_frozen_acc"])["bp_frozen_acc"]
-    bp = style.mean(shared.to_numpy(float))
-    if not np.isnan(bp):
-        ax.axvline(bp, zorder=0, **BP)
+    shared = runs.drop_duplicates(["seed", "bp_frozen_acc"])["bp_frozen_acc"]
+    ax.axvline(shared.mean(), zorder=0, **_BP, label="bp+frozen")
+    ax.set_xlabel("test accuracy", fontsize=style.SMALL)
     style.percent_scale(ax, "x")

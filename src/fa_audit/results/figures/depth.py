@@ -12,13 +12,11 @@ from matplotlib.figure import Figure
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, with_margin
 from fa_audit.results.tidy import Tidy
 
-_PER_ROW = 2  # panels
 _HEADING = 34  # characters of a panel's title in one line
 
 
@@ -28,39 +26,38 @@ def depth_ladder(
 ) -> Figure:
     """The depth-utility ladder: accuracy on the whole test set with the top k blocks trained and
     the lower ones left at initialisation, a panel per network. k = L is the whole network. k = 0 is
-    its own frozen baseline, in which the method trains embedding and head only. A point is one
-    seed, a bar the mean over seeds; the legend has n. Runs with a residual penalty or with random
+    its own frozen baseline, in which the method trains embedding and head only. A marker is one
+    seed, a line the mean over seeds; the legend has n. Runs with a residual penalty or with random
     targets are left out.
 
     Raises:
         AuditError: a setting has no run of a ladder.
     """
-    steps = [rungs(tidy.of(setting).runs).assign(setting=setting) for setting in tidy.settings]
-    every = pd.concat(steps)
-    order = rank_runs(every)
-    rows = -(-len(steps) // _PER_ROW)
+    rungs = pd.concat([_rungs(tidy.of(setting).runs) for setting in tidy.settings])
+    order = rank_runs(rungs)
+    rows, columns = -(-len(tidy.settings) // 2), min(2, len(tidy.settings))
     figure = style.new_figure(title, height=2.4 * rows)
-    axes = figure.subplots(rows, min(_PER_ROW, len(steps)), squeeze=False, sharey=True).ravel()
-    for letter, ax, table in zip(ascii_lowercase, axes, steps):
-        setting = table["setting"].iloc[0]
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for letter, ax, setting in zip(ascii_lowercase, panels.flat, tidy.settings):
+        own = rungs[rungs["setting"] == setting]
         # With all runs, so that each looks as in the legend.
-        style.seeds_and_means(ax, by_run(table, order, "k", "seed"), "k", "accuracy")
+        style.seeds_and_means(ax, by_run(own, order, "k", "seed"), "k", "accuracy")
         style.whole_numbers(ax, 9)
         ax.set_xlabel("trained blocks $k$")
         ax.set_title(style.wrap(f"({letter}) {labels.get(setting, setting)}", _HEADING))
-    for ax in axes[::_PER_ROW]:
+    for ax in panels[:, 0]:
         ax.set_ylabel("test accuracy")
-    for ax in axes[len(steps) :]:
+    for ax in panels.flat[len(tidy.settings) :]:
         ax.remove()
-    style.percent_scale(axes[0])
-    groups = by_run(every, order, "k")
-    names = style.counted(groups, labels, ["accuracy"], ["setting", "k"])
-    style.legend_below(figure, style.run_handles(groups, names))
+    style.percent_scale(panels[0, 0])
+    groups = by_run(rungs, order, "k")
+    entries = style.mean_entries(groups, labels, ["accuracy"], ["setting", "k"])
+    style.legend_below(figure, entries)
     return figure
 
 
-def rungs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return every measured rung of the ladders, as ``run, k, seed, accuracy``.
+def _rungs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return every measured rung of a setting's ladders, as ``setting, run, k, seed, accuracy``.
 
     Rung k has the top k blocks trained: k = L is the plain run, 0 < k < L a run whose first L - k
     blocks are frozen, and k = 0 the plain run's own frozen baseline. ``run`` is the plain run's
@@ -76,13 +73,13 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     plain = trained[trained["frozen_blocks"] == 0]
     frozen = plain.assign(k=0, accuracy=plain["own_frozen_acc"])
     found = pd.concat([trained[trained["k"] > 0], frozen])
-    found = found[["run", "k", "seed", "accuracy"]].dropna()
+    found = found[["setting", "run", "k", "seed", "accuracy"]].dropna()
     if found.empty:
         names = ", ".join(sorted(set(runs["run"])))
         raise AuditError(
             f"depth_ladder: found {names}; expected runs of a ladder, such as dfa and dfa+frozen1."
         )
-    return found.sort_values(["run", "k", "seed"], ignore_index=True)
+    return found
 
 
 _PANELS = {  # column of the runs -> title and axis of its panel, and its check
@@ -97,8 +94,8 @@ _PANELS = {  # column of the runs -> title and axis of its panel, and its check
 def depth_sweep(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on
-    the whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
+    """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on the
+    whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
     norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the own
     frozen baseline of the same depth and seed, in percentage points. A check fires in the shaded
     part of its panel. A marker is one seed, a line the mean over n seeds (a range of n if some are
@@ -115,16 +112,14 @@ def depth_sweep(
     groups = by_run(runs.assign(margin=100 * runs["margin"]), rank_runs(runs), "depth", "seed")
     figure = style.new_figure(title, height=4.2)
     for ax, (column, (heading, name, check)) in zip(figure.subplots(2, 2).flat, _PANELS.items()):
-        kind = CHECKS.get(check)
-        if kind and kind.unit == "factor":
+        if check in ("scale", "reference"):
             style.log_scale(ax)
         style.seeds_and_means(ax, groups, "depth", column)
-        if kind:
-            style.limit_line(ax, kind.scale * thresholds.limits[kind.limit], kind.limit)
+        if check:
+            style.limit_line(ax, check, thresholds)
         else:
             style.percent_scale(ax)
         ax.set(title=heading, ylabel=name, xlabel="number of blocks $L$")
         ax.set_xticks(np.unique(tidy.runs["depth"]))
-    names = style.counted(groups, labels, list(_PANELS), "depth")
-    style.legend_below(figure, [*style.run_handles(groups, names), *style.mark_handles()])
+    style.legend_below(figure, style.mean_entries(groups, labels, list(_PANELS), "depth"))
     return figure

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from fa_audit.results.figures import style
 from fa_audit.results.judging import AGREES, DIFFERS
@@ -15,8 +13,8 @@ from fa_audit.results.scorecard_texts import short_sum
 
 EDGE = 3  # of the axis, in units of what a rule allows: farther numbers are drawn here
 _MARKS = {
-    AGREES: {"color": style.FINE, "marker": "o"},
-    DIFFERS: {"color": style.ERROR, "marker": "X"},
+    AGREES: style.MARK | {"color": style.LOOKS["ep"][0]},
+    DIFFERS: style.MARK | {"color": style.LOOKS["credit_bridge"][0], "marker": "X"},
 }
 
 
@@ -39,16 +37,15 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         heights = row + np.linspace(-0.3, 0.3, len(group))
         for verdict, look in _MARKS.items():
             chosen = (group["verdict"] == verdict).to_numpy()
-            mark = style.MARK | look | {"markeredgewidth": 0, "label": verdict}
-            ax.plot(distances[chosen], heights[chosen], **mark)
+            ax.plot(distances[chosen], heights[chosen], **look, markeredgewidth=0, label=verdict)
     ax.axvspan(-1, 1, color=style.SHADE, zorder=0)
     ax.axvline(0, **style.NOUGHT)
     ax.grid(axis="y", color="0.9", linewidth=0.3)
     ax.set_xlim(-1.05 * EDGE, 1.05 * EDGE)
     ax.set_xlabel("distance from the published number\n1: all that its rule allows")
     style.name_rows(ax, names)
-    handles = [Line2D([], [], **style.MARK | look, label=name) for name, look in _MARKS.items()]
-    style.legend_below(figure, [*handles, Patch(color=style.SHADE, label="within the rule")])
+    within = {"within the rule": style.AREA | {"color": style.SHADE}}
+    style.legend_below(figure, _MARKS | within)
     return figure
 
 

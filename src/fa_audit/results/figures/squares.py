@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.protocol.checks import CHECKS, four_checks
@@ -21,15 +20,14 @@ from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy, judged
 
-TINY = 6  # points
-COLUMN = 11  # characters in a line of a column's heading
+_TINY = 6  # points
 OUTCOMES = {  # colour, and its meaning
     "FAIL": ("#F0B9A0", "three-check: FAIL"),
     "walk-back": ("#FBE3B5", "four-check alone: walk-back"),
     "incomplete": ("#E4E4E4", "not everything evaluated"),
     "pass": ("#CFE5F3", "passes both"),
 }
-MISSING = "#F4F4F4"
+_MISSING = "#F4F4F4"
 
 
 class Outcome(NamedTuple):
@@ -69,31 +67,30 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
 def verdict_matrix(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
-    (columns); a run that was not made has no square. FAIL is a verdict of three checks, walk-back
-    of the four checks only. Below it are the checks that fire, by the mean over seeds: D1 growth of
-    states, D2 reference gradient, C cross-batch stability, D3 depth utility. The infinity sign
-    means a state, gradient or logit that is not finite, a question mark a 95 % interval that
-    contains the limit.
+    """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting (columns);
+    a run that was not made has no square. FAIL is a verdict of three checks, walk-back of the four
+    checks only. Below it are the checks that fire, by the mean over seeds: D1 growth of states, D2
+    reference gradient, C cross-batch stability, D3 depth utility. The infinity sign means a state,
+    gradient or logit that is not finite, a question mark a 95 % interval that contains the limit.
     """
-    order = rank_runs(tidy.runs)
-    headings = [labels.get(setting, setting) for setting in tidy.settings]
-    figure, ax = _grid(title, order, labels, headings, lines=3)
+    order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):
         found = outcome_of(seeds)
         text = "\n".join(filter(None, [found.name, found.checks, f"n = {len(seeds)}"]))
         place = order.index(run), tidy.settings.index(setting)
-        _square(ax, place, text, OUTCOMES[found.name][0])
-    handles = [
-        Patch(color=colour, label=f"{name}: {text}") for name, (colour, text) in OUTCOMES.items()
-    ]
-    style.legend_below(figure, handles)
+        cells[place] = text, OUTCOMES[found.name][0]
+    headings = [labels.get(setting, setting) for setting in tidy.settings]
+    figure = _squares(title, order, labels, headings, cells)
+    entries = {}
+    for name, (colour, text) in OUTCOMES.items():
+        entries[f"{name}: {text}"] = style.AREA | {"color": colour}
+    style.legend_below(figure, entries)
     return figure
 
 
 # A strategy is a rule by which a reader withdraws ("walks back") a trained network. The first two
 # are the field's usual reports (Hao, Wan, Zhai 2026).
-STRATEGIES = {
+_STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",
     "shallow": "+ shallow baseline",
@@ -111,29 +108,27 @@ def decision_utility(
     darker is more, "n/a" means none. "Accuracy only" withdraws nothing, because nothing is there to
     compare with. "+ cosine" withdraws a network if the cosine between credit and gradient, averaged
     over all blocks, is not above 0. "+ shallow baseline": if the accuracy is not above that of the
-    same network
-    without blocks, trained by backpropagation. "+ D1" to "+ D3": if this check fires. "Full
-    protocol": if the four-check verdict is "needs walk-back"; incomplete verdicts are not counted.
-    Rows are sorted by mean accuracy, best first.
+    same network without blocks, trained by backpropagation. "+ D1" to "+ D3": if this check fires.
+    "Full protocol": if the four-check verdict is "needs walk-back"; incomplete verdicts are not
+    counted. Rows are sorted by mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
-    order = rank_runs(tidy.runs)
-    figure, ax = _grid(title, order, labels, STRATEGIES.values())
+    order, cells = rank_runs(tidy.runs), {}
     for row, run in enumerate(order):
-        for column, strategy in enumerate(STRATEGIES):
+        for column, strategy in enumerate(_STRATEGIES):
             decided = withdrawn.loc[tidy.runs["run"] == run, strategy].dropna()
             count = f"{decided.sum():.0f}/{len(decided)}" if len(decided) else "n/a"
-            _square(ax, (row, column), count, _shade(decided.mean()))
-    return figure
+            cells[row, column] = count, _shade(decided.mean())
+    return _squares(title, order, labels, _STRATEGIES.values(), cells)
 
 
-MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
+_MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
     "deep_cosine": "cosine, high is better",
     "deep_rho": "$\\rho$, high is better",
     "deep_nudging": "nudging in nats, low is better",
     "loss_decrease": "loss decrease in nats, high is better",
 }
-CREDITS = ("deep_cosine", "deep_rho", "deep_nudging")
+_CREDITS = ("deep_cosine", "deep_rho", "deep_nudging")
 
 
 @style.styled
@@ -141,36 +136,35 @@ def triangulation(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """Do four measures of a credit rank the runs alike? A square has the rank (1 is best and
-    darkest, = is shared) and in parentheses the mean over seeds, with their number if some have no
-    value; n/a means no value. Cosine of credit and gradient, perturbation correlation, and nudging
-    (change of the loss after a small step against the credit) are means over the blocks l >= 1 of
-    the trained network. The loss decrease is the mean training loss of the first epoch minus that
-    of the last. Rows are sorted by the first measure.
+    darkest) and in parentheses the mean over seeds, with their number if some have no value; n/a
+    means no value. Cosine of credit and gradient, perturbation correlation, and nudging (change of
+    the loss after a small step against the credit) are means over the blocks l >= 1 of the trained
+    network. The loss decrease is the mean training loss of the first epoch minus that of the last.
+    Rows are sorted by the first measure.
     """
-    values = seed_values(tidy)
+    values = _seed_values(tidy)
     runs = values.groupby("run")
-    means, counts, seeds = runs[list(MEASURES)].mean(), runs[list(MEASURES)].count(), runs.size()
+    means, counts, seeds = runs[list(_MEASURES)].mean(), runs[list(_MEASURES)].count(), runs.size()
     best = means.assign(deep_nudging=-means["deep_nudging"])
     ranks = best.rank(method="min", ascending=False)
-    order = ranks.sort_values(list(MEASURES), kind="stable").index.tolist()
-    figure, ax = _grid(title, order, labels, MEASURES.values(), lines=3)
+    order = ranks.sort_values(list(_MEASURES), kind="stable").index.tolist()
+    cells = {}
     for row, run in enumerate(order):
-        for column, measure in enumerate(MEASURES):
-            rank = ranks.loc[run, measure]
+        for column, measure in enumerate(_MEASURES):
+            rank, mean = ranks.loc[run, measure], means.loc[run, measure]
             if math.isnan(rank):
-                _square(ax, (row, column), "n/a", MISSING)
+                cells[row, column] = "n/a", _MISSING
                 continue
-            shared = "=" if (ranks[measure] == rank).sum() > 1 else ""
-            text = f"{rank:.0f}{shared}\n({style.number(means.loc[run, measure], digits=2)})"
+            text = f"{rank:.0f}\n({style.number(mean, digits=2)})"
             measured = counts.loc[run, measure]
             if measured < seeds[run]:
                 text += f"\n{measured}/{seeds[run]} seeds"
-            _square(ax, (row, column), text, _shade(1 - rank / len(order)))
-    return figure
+            cells[row, column] = text, _shade(1 - rank / len(order))
+    return _squares(title, order, labels, _MEASURES.values(), cells)
 
 
-def seed_values(tidy: Tidy) -> pd.DataFrame:
-    """Return a row per run and seed with all `MEASURES`; NaN for a missing one.
+def _seed_values(tidy: Tidy) -> pd.DataFrame:
+    """Return a row per run and seed with all `_MEASURES`; NaN for a missing one.
 
     A run of one epoch has no loss decrease.
     """
@@ -178,43 +172,43 @@ def seed_values(tidy: Tidy) -> pd.DataFrame:
     losses = epochs.groupby(["run", "seed"])["train_loss"].agg(["first", "last", "size"])
     decrease = (losses["first"] - losses["last"]).where(losses["size"] > 1).rename("loss_decrease")
     runs = tidy.runs.copy()
-    for name in CREDITS:
+    for name in _CREDITS:
         runs[name] = runs[f"{name}{AT_INPUT}"].astype(float)
-    return runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *MEASURES]]
+    return runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *_MEASURES]]
 
 
 # --- squares
 
 
-def _grid(
+def _squares(
     title: str,
     runs: Sequence[str],
     labels: Mapping[str, str],
     headings: Iterable[str],
-    *,
-    lines: int = 1,
-) -> tuple[Figure, Axes]:
-    """Return a figure with a panel for squares of `lines` of text: runs left, headings above."""
+    cells: Mapping[tuple[int, int], tuple[str, Any]],
+) -> Figure:
+    """Return a figure of squares: runs on the left, headings above.
+
+    Args:
+        cells: row and column of a square -> its text and its colour.
+    """
     names = [style.wrap(labels.get(run, run)) for run in runs]
-    columns = [style.wrap(heading, COLUMN) for heading in headings]
+    columns = [style.wrap(heading, 11) for heading in headings]
+    lines = max(text.count("\n") for text, _ in cells.values()) + 1
     figure = style.new_figure(title, height=style.rows_height(names, lines) + 0.7)
     ax = figure.subplots()
     style.name_rows(ax, names)
     ax.set_xlim(-0.5, len(columns) - 0.5)
-    ax.set_xticks(range(len(columns)), columns, fontsize=TINY)
+    ax.set_xticks(range(len(columns)), columns, fontsize=_TINY)
     ax.tick_params(axis="x", length=0, labeltop=True, labelbottom=False)
     ax.spines[:].set_visible(False)
-    return figure, ax
-
-
-def _square(ax: Axes, place: tuple[int, int], text: str, colour: Any) -> None:
-    """Fill the square of a row and a column, with a text in its middle."""
-    row, column = place
-    corner = column - 0.5, row - 0.5
-    ax.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5))
-    ax.text(column, row, text, ha="center", va="center", fontsize=TINY)
+    for (row, column), (text, colour) in cells.items():
+        corner = column - 0.5, row - 0.5
+        ax.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5))
+        ax.text(column, row, text, ha="center", va="center", fontsize=_TINY)
+    return figure
 
 
 def _shade(fraction: float) -> Any:
     """Return a blue on which black can be read, the darker the larger the fraction."""
-    return MISSING if math.isnan(fraction) else colormaps["Blues"](0.55 * fraction)
+    return _MISSING if math.isnan(fraction) else colormaps["Blues"](0.55 * fraction)

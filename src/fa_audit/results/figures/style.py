@@ -6,9 +6,9 @@ import io
 import math
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import wraps
 from itertools import cycle, product
 from pathlib import Path
@@ -17,23 +17,21 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
-from fa_audit.protocol.checks import of_limit
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.statistics import extent
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
 WIDE = 7.0  # inches: of a page of two columns
-LINE = 0.125  # inches from one line of small text to the next
 SMALL = 7  # points, for everything but titles and axis labels
-LABEL = 24  # characters in a line of a row's label
 
 # Method -> colour and marker in every figure; arrows mean "off the scale", grey circles baselines.
 # The first colours are those of Okabe and Ito (2008) without yellow, which a thin line on white
@@ -69,56 +67,35 @@ LOOKS = {
     "mono_forward": ("#00E1D2", r"$\mathbf{M}$"),
     "sigprop": ("#00005A", r"$\mathbf{Z}$"),
 }
-# User-defined methods have one of these colours with one of these markers.
-_OWN_MARKERS = ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
-_OWN_COLOURS = ("#661100", "#44AA99", "#AA4499", "#DDAA33")
-_FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
-_LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
+# User-defined methods have one of these markers with one of these colours.
+_FREE_MARKERS = ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
+_FREE_COLOURS = ("#661100", "#44AA99", "#AA4499", "#DDAA33")
+# Variants of a method have half of its marker, and broken lines.
+_FILLS = ("left", "bottom", "right", "top")
+_LINES = ("--", ":", "-.")
 
-ERROR, FINE = LOOKS["credit_bridge"][0], LOOKS["ep"][0]
+Look = dict[str, Any]  # arguments of `Axes.plot`
 GREY, SHADE = "0.3", "0.92"
-DOTTED, DASHED = (0, (1, 1)), (0, (5, 2))
 # Of legends and of what all runs share.
-MARK: dict[str, Any] = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 3.5}
-SEED: dict[str, Any] = MARK | {"markeredgewidth": 0.5, "label": "one seed"}
-# The dash shows a mean that has no neighbours.
-MEAN: dict[str, Any] = {"marker": "_", "markersize": 7, "linewidth": 0.9, "fillstyle": "full"}
-RING: dict[str, Any] = MARK | {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 0.7}
-NOUGHT: dict[str, Any] = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
-
-INFINITE, ZERO = "infinite", "zero"
-# Marker, and its height as a fraction of the axis. 9 and 8 are arrows to the right and to the
-# left: < and > are markers of methods.
-_ARROWS = {INFINITE: ({"y": "^", "x": 9}, 0.96), ZERO: ({"y": "v", "x": 8}, 0.04)}
-
-_RC = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.labelsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.ymargin": 0.1,
-    "figure.titlesize": 9,
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.06,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "legend.fontsize": SMALL,
-    "legend.frameon": False,
-    "lines.markersize": 4,
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "fa-audit",  # of the ids in a file, which are random without it
-    # Texts are a little wider or narrower at other resolutions: laid out as they are saved.
-    "figure.dpi": 300,
-    "savefig.dpi": 300,
+MARK: Look = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 3.5}
+SEED = MARK | {"markeredgewidth": 0.5}
+AREA = MARK | {"marker": "s", "markersize": 7, "markeredgewidth": 0}
+RING = MARK | {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 0.7}
+# The dash shows a mean that has no neighbours, to which a line would lead.
+MEAN: Look = {
+    "color": GREY,
+    "marker": "_",
+    "markersize": 7,
+    "linewidth": 0.9,
+    "fillstyle": "full",
+    "label": "mean over seeds",
 }
+NOUGHT: Look = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
+# What an axis cannot show is an arrow at its end: label -> marker on a y axis, on an x axis, and
+# place as a fraction of the axis. 9 and 8 are arrows to the right and to the left: < and > are
+# markers of methods.
+ARROWS = {"infinite": ("^", 9, 0.96), "zero": ("v", 8, 0.04)}
+
 # Without dates and versions, so that the same figure is the same file.
 _METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -134,7 +111,7 @@ _ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
 
 def context() -> AbstractContextManager[None]:
     """Return a context with matplotlib's defaults and this look, ignoring the user's settings."""
-    return matplotlib.style.context(["default", _RC])
+    return matplotlib.style.context(["default", Path(__file__).with_name("paper.mplstyle")])
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -145,7 +122,10 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
         with context():
-            return freeze_layout(draw(*arguments, **options))
+            figure = draw(*arguments, **options)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            return figure
 
     return drawn
 
@@ -158,28 +138,25 @@ def new_figure(title: str, *, height: float) -> Figure:
     return figure
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], **options: Any) -> None:
+def legend_below(figure: Figure, entries: Mapping[str, Look], **options: Any) -> None:
     """Add one legend under all panels, and its height to the figure.
 
     Entries for infinite values and zeros are added where the figure has some.
+
+    Args:
+        entries: label -> the look of a line or a marker.
     """
+    looks = dict(entries)
     drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
-    entries = list(handles)
-    for label, (markers, _) in _ARROWS.items():
+    for label, (marker, *_) in ARROWS.items():
         if label in drawn:
-            entries.append(Line2D([], [], **MARK | {"marker": markers["y"], "label": label}))
-    widest = max(len(str(entry.get_label())) for entry in entries)
-    columns = max(1, min(4, len(entries), 96 // (widest + 8)))
-    rows = math.ceil(len(entries) / columns)
+            looks[label] = MARK | {"marker": marker}
+    handles = [Line2D([], [], **look | {"label": label}) for label, look in looks.items()]
+    # matplotlib breaks a legend into columns, but does not say how many fit: 96 characters do.
+    columns = max(1, min(4, 96 // (max(map(len, looks)) + 8)))
+    rows = math.ceil(len(looks) / columns)
     figure.set_figheight(figure.get_figheight() + 0.16 * rows + 0.1)
-    figure.legend(handles=entries, loc="outside lower center", ncols=columns, **options)
-
-
-def freeze_layout(figure: Figure) -> Figure:
-    """Compute the layout and keep it."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
 
 
 def save(figure: Figure, path: str | Path, origin: str) -> None:
@@ -191,6 +168,7 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
     """
     suffix = Path(path).suffix
     metadata = _METADATA[suffix] | {_ORIGIN[suffix]: origin}
+
     content = io.BytesIO()
     with context():
         figure.savefig(content, format=suffix[1:], metadata=metadata)
@@ -200,75 +178,60 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
 # --- the looks of runs
 
 
-@dataclass(frozen=True)
-class RunStyle:
-    """Colour, marker and line of one run, everywhere in a figure."""
-
-    colour: str
-    marker: str
-    line: Any = "-"
-    fill: str = "full"
-
-    @property
-    def mark(self) -> dict[str, Any]:
-        """Return the arguments of `Axes.plot` for a marker."""
-        # Letters have no halves: a variant's is white.
-        hollow = self.fill != "full" and self.marker.startswith("$")
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "fillstyle": self.fill,
-            "markeredgecolor": self.colour,
-            "markerfacecolor": "white" if hollow else self.colour,
-            "markerfacecoloralt": "white",
-        }
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of `Axes.plot` for a line with markers."""
-        return self.mark | {"linestyle": self.line}
-
-
-def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
-    """Return a style per run; a method has the same colour and marker in every figure.
+def run_styles(runs: Iterable[str]) -> dict[str, Look]:
+    """Return arguments of `Axes.plot` per run; a method looks the same in every figure.
 
     Variants of a method (penalties, frozen blocks, random targets, snapshots) have half-filled
     markers and broken lines. User-defined methods get the remaining looks in the order of their
     names.
     """
     looks = dict(LOOKS)
-    own = cycle(product(_OWN_MARKERS, _OWN_COLOURS))
-    variants: dict[str, int] = {}
-    styles = {}
+    free = cycle(product(_FREE_MARKERS, _FREE_COLOURS))
+    variants: Counter[str] = Counter()
+    styles: dict[str, Look] = {}
     for run in sorted(set(runs)):
         method = run.partition("+")[0]
         if method not in looks:
-            marker, colour = next(own)
+            marker, colour = next(free)
             looks[method] = colour, marker
+        colour, marker = looks[method]
+        styles[run] = {"color": colour, "marker": marker, "markerfacecoloralt": "white"}
         if run == method:
-            styles[run] = RunStyle(*looks[method])
             continue
-        i = variants.setdefault(method, 0)
+        number = variants[method]
         variants[method] += 1
-        line, fill = _LINES[i % len(_LINES)], _FILLS[i % len(_FILLS)]
-        styles[run] = RunStyle(*looks[method], line, fill)
+        styles[run]["linestyle"] = _LINES[number % len(_LINES)]
+        if marker.startswith("$"):  # letters have no halves: a variant's is white
+            styles[run]["markerfacecolor"] = "white"
+        else:
+            styles[run]["fillstyle"] = _FILLS[number % len(_FILLS)]
     return styles
 
 
-def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Artist]:
+def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Look]:
     """Return a legend entry for every run, in their order."""
-    handles: list[Artist] = []
-    looks = run_styles(runs)
-    for run in runs:
-        look = looks[run].options | {"linewidth": 0.9, "markersize": 4.5}
-        handles.append(Line2D([], [], **look, label=labels.get(run, run)))
-    return handles
+    order = list(runs)
+    looks = run_styles(order)
+    return {
+        labels.get(run, run): looks[run] | {"linewidth": 0.9, "markersize": 4.5} for run in order
+    }
 
 
-def mark_handles() -> list[Artist]:
-    """Return legend entries for the seeds and their mean."""
-    mean = Line2D([], [], color=GREY, **MEAN, label="mean over seeds")
-    return [Line2D([], [], **SEED), mean]
+def mean_entries(
+    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
+) -> dict[str, Look]:
+    """Return legend entries for every run with the number of seeds behind its means, and for both.
+
+    Args:
+        groups: the rows of every run.
+        columns: the averaged columns.
+        at: columns by which the means are grouped.
+    """
+    named = {}
+    for run, rows in groups.items():
+        counts = rows.groupby(at)[columns].count().to_numpy()
+        named[run] = f"{labels.get(run, run)} (n = {extent(counts[counts > 0]) or 0})"
+    return run_entries(groups, named) | {"one seed": SEED, MEAN["label"]: MEAN}
 
 
 # --- texts
@@ -291,7 +254,7 @@ def check_texts(texts: Iterable[str], where: str = "figure") -> None:
             ) from error
 
 
-def wrap(label: str, width: int = LABEL) -> str:
+def wrap(label: str, width: int = 24) -> str:
     """Break a label into lines of at most `width` characters: at spaces, before +, after _."""
     if "$" in label:  # a formula stays in one piece
         return textwrap.fill(label, width, break_long_words=False, break_on_hyphens=False)
@@ -299,35 +262,26 @@ def wrap(label: str, width: int = LABEL) -> str:
 
 
 class _Wrapper(textwrap.TextWrapper):
+    # The documented way to tell the standard library where a text may be broken.
     wordsep_simple_re = re.compile(r"(\s+|(?<=_)(?=\w)|(?=\+))")
 
 
 def number(value: float, *, digits: int = 3) -> str:
-    """Format a few significant digits, with a power of ten below 0.001 and from 1000."""
-    exponent = f"{value:.{digits - 1}e}".partition("e")[2]
-    if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
-        return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
-    return power(value, digits=digits)
+    """Format a few significant digits, with a power of ten where there are many zeros."""
+    text = f"{value:.{digits}g}"
+    return power(float(text)) if "e" in text else ScalarFormatter.fix_minus(text)
 
 
-def power(value: float, *, digits: int = 7) -> str:
-    """Format a value of a logarithmic sweep, 0 among them: as a power of ten.
-
-    >>> power(0.01), power(0)
-    ('$10^{-2}$', '0')
-    """
-    if value == 0:
-        return "0"
-    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
-    factor = "" if float(mantissa) == 1 else rf"{float(mantissa):g}{{\times}}"
-    return f"${factor}10^{{{int(exponent)}}}$"
+def power(value: float) -> str:
+    """Format a value of a logarithmic sweep, 0 among them: as a power of ten."""
+    return f"${ScalarFormatter(useMathText=True).format_data(value)}$" if value else "0"
 
 
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels; a run without a label is named after its method's label.
 
-    >>> names(["dfa+penalty1e-2", "fa"], {"dfa": "DFA"})
-    {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda=10^{-2}$'}
+    >>> names(["dfa+frozen", "fa"], {"dfa": "DFA"})
+    {'dfa': 'DFA', 'dfa+frozen': 'DFA, frozen'}
     """
     called = dict(labels)
     for run in runs:
@@ -343,28 +297,13 @@ def _variant(part: str) -> str:
     return re.sub(r"(?<=[a-z])(?=\d)", " ", part).replace("_", " ")
 
 
-def counted(
-    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
-) -> dict[str, str]:
-    """Return the names of runs with the number of seeds that each mean averages.
-
-    Args:
-        groups: the rows of every run.
-        columns: the averaged columns; `at`: columns by which the means are grouped.
-    """
-    called = {}
-    for run, group in groups.items():
-        counts = group.groupby(at)[columns].count().to_numpy()
-        called[run] = f"{labels.get(run, run)} (n = {extent(counts[counts > 0]) or 0})"
-    return called
-
-
 # --- axes
 
 
 def log_scale(ax: Axes, axis: str = "y") -> None:
     """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
-    ax.set(**{f"{axis}scale": "log"})
+    # matplotlib would draw a line to a zero as one that falls out of the panel.
+    getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
     ax.minorticks_off()
 
 
@@ -380,36 +319,37 @@ def whole_numbers(ax: Axes, most: int) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 
-def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bool = True) -> None:
+def limit_line(
+    ax: Axes, check: str, thresholds: DiagnosticThresholds, *, axis: str = "y", named: bool = True
+) -> None:
     """Draw a check's limit, name it beside the panel and shade where the check fires.
 
     Call it after the data.
 
     Args:
-        check: name of the limit.
         axis: the axis of the values, ``"x"`` or ``"y"``.
         named: False if a neighbouring panel already has the name.
     """
-    side, upright = of_limit(check).side, axis == "x"
+    kind = CHECKS[check]
+    limit = kind.scale * thresholds.limits[kind.limit]
     line, shade, ends = ax.axhline, ax.axhspan, ax.get_ylim
-    if upright:
+    if axis == "x":
         line, shade, ends = ax.axvline, ax.axvspan, ax.get_xlim
-    line(limit, color=GREY, linestyle=DASHED, linewidth=0.8, label="limit")
-    ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit
+    line(limit, color=GREY, linestyle="--", linewidth=0.8, label="limit")
+    # Asking for the ends makes room for the line; the shade must not move them again.
     low, high = ends()
-    edge = high if side == "above" else low
-    shade(limit, edge, color=SHADE, linewidth=0, zorder=0)
+    shade(limit, high if kind.side == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set(**{f"{axis}lim": (low, high)})
-    if named and upright:
-        text, place, offset = f"fires {side} {number(limit)}", (0.5, 1), (0, 2)
-        look = {"ha": "center", "xycoords": "axes fraction"}
-    elif named:
-        text, place, offset = f"fires\n{side}\n{number(limit)}", (1, limit), (3, 0)
-        look = {"va": "center", "xycoords": ("axes fraction", "data")}
-    else:
+    if not named:
         return
-    note = {"textcoords": "offset points", "color": GREY, "fontsize": SMALL}
-    ax.annotate(text, place, offset, **look | note)
+    text = ["fires", kind.side, number(limit)]
+    look: Look = {"textcoords": "offset points", "color": GREY, "fontsize": SMALL}
+    if axis == "x":
+        above = {"xytext": (0, 2), "xycoords": ax.transAxes, "ha": "center"}
+        ax.annotate(" ".join(text), (0.5, 1), **look | above)
+    else:
+        beside = {"xytext": (3, 0), "xycoords": ax.get_yaxis_transform(), "va": "center"}
+        ax.annotate("\n".join(text), (1, limit), **look | beside)
 
 
 def name_rows(ax: Axes, labels: Sequence[str]) -> None:
@@ -419,85 +359,72 @@ def name_rows(ax: Axes, labels: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def rows_height(labels: Iterable[str], lines: int = 1) -> float:
+def rows_height(labels: Collection[str], lines: int = 1) -> float:
     """Return the height in inches of rows that fit the tallest label, or `lines` of text."""
-    found = list(labels)
-    tallest = max([lines, *(label.count("\n") + 1 for label in found)])
-    return len(found) * (tallest * LINE + 0.1)
+    tallest = max([lines, *(label.count("\n") + 1 for label in labels)])
+    return len(labels) * (0.125 * tallest + 0.1)
 
 
 # --- data
 
 
-def numbers(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return two columns as arrays."""
-    return table[x].to_numpy(float), table[y].to_numpy(float)
-
-
-def mean(values: np.ndarray) -> float:
-    """Return the mean of the measured values; NaN without any, or if one is infinite."""
-    found = float(pd.Series(values).mean())
-    return found if np.isfinite(found) else np.nan
-
-
-def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
-    """Return the values, with NaN for those that the axis cannot show."""
-    scales = {"x": ax.get_xscale(), "y": ax.get_yscale()}
-    showable = np.isfinite(values)
-    if scales[axis] == "log":
-        showable &= values > 0
-    return np.where(showable, values, np.nan)
+def numbers(rows: pd.DataFrame, x: str, y: str) -> np.ndarray:
+    """Return two columns as an array of shape (2, N)."""
+    return rows[[x, y]].to_numpy(float).T
 
 
 def mark_off_scale(
     ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y"
 ) -> None:
-    """Draw arrows for infinite values at the end of an axis, and for zeros at the start of a log
-    axis.
+    """Draw arrows for infinite values at an axis's end, for zeros at the start of a log axis.
+
+    matplotlib leaves both out, as it does NaN, which is absent.
 
     Args:
         along: positions of the values on the other axis.
         axis: the axis of the values, ``"x"`` or ``"y"``.
     """
-    hidden = np.isnan(on_scale(ax, values, axis)) & ~np.isnan(values)
-    for label, where in ((INFINITE, values == np.inf), (ZERO, values <= 0)):
-        places = along[where & hidden]
+    is_log = getattr(ax, f"get_{axis}scale")() == "log"
+    for label, hidden in (("infinite", values == np.inf), ("zero", (values <= 0) & is_log)):
+        places = along[hidden]
+        upward, rightward, edge = ARROWS[label]
+        edges = np.full(len(places), edge)
+        look = {"linestyle": "none", "color": colour, "label": label}
         if not len(places):
             continue
-        markers, edge = _ARROWS[label]
-        edges = np.full(len(places), edge)
-        options = {"linestyle": "none", "marker": markers[axis], "color": colour, "label": label}
         if axis == "y":
-            ax.plot(places, edges, transform=ax.get_xaxis_transform(), **options)
+            ax.plot(places, edges, marker=upward, transform=ax.get_xaxis_transform(), **look)
         else:
-            ax.plot(edges, places, transform=ax.get_yaxis_transform(), **options)
+            ax.plot(edges, places, marker=rightward, transform=ax.get_yaxis_transform(), **look)
 
 
 def points(
     ax: Axes,
-    x: np.ndarray,
-    y: np.ndarray,
-    look: RunStyle,
+    rows: pd.DataFrame,
+    x: str,
+    y: str,
+    look: Look,
     *,
     label: str,
     axis: str = "y",
-    hollow: np.ndarray | None = None,
+    hollow: str = "",
 ) -> None:
-    """Draw a run's marker for every seed, or an arrow for a value that the axis cannot show.
+    """Draw a run's marker for every row, or an arrow for a value that the axis cannot show.
 
     Args:
+        x, y: columns.
+        look: of `run_styles`.
         axis: the axis of the values, ``"x"`` or ``"y"``.
-        hollow: which markers are not filled; none by default.
+        hollow: a boolean column: which markers are not filled; none by default.
     """
-    values, along = (x, y) if axis == "x" else (y, x)
-    shown = on_scale(ax, values, axis)
-    empty = np.zeros(len(values), bool) if hollow is None else hollow
-    for chosen, own in ((~empty, {}), (empty, {"markerfacecolor": "white", "fillstyle": "full"})):
-        places = (shown, along) if axis == "x" else (along, shown)
-        if chosen.any():
-            options = SEED | look.mark | own | {"label": label}
-            ax.plot(places[0][chosen], places[1][chosen], **options)
-    mark_off_scale(ax, along, values, colour=look.colour, axis=axis)
+    filled = SEED | look | {"linestyle": "none", "label": label}
+    white = filled | {"markerfacecolor": "white", "fillstyle": "full"}
+    is_hollow = rows[hollow] if hollow else pd.Series(False, rows.index)
+    for chosen, mark in ((rows[~is_hollow], filled), (rows[is_hollow], white)):
+        if len(chosen):
+            ax.plot(chosen[x], chosen[y], **mark)
+    along, values = (y, x) if axis == "x" else (x, y)
+    mark_off_scale(ax, *numbers(rows, along, values), colour=look["color"], axis=axis)
 
 
 def seeds_and_means(
@@ -512,11 +439,7 @@ def seeds_and_means(
     """
     looks = run_styles(groups)
     for run in reversed(groups):
-        group = groups[run]
-        at, values = numbers(group, x, y)
-        places = np.unique(at)
-        means = np.array([mean(values[at == place]) for place in places])
-        look = looks[run].options | MEAN
-        ax.plot(places, on_scale(ax, means), **look, label="mean over seeds")
-        open_marks = group[hollow].to_numpy() if hollow else None
-        points(ax, at, values, looks[run], label=run, hollow=open_marks)
+        rows, look = groups[run], looks[run]
+        means = rows.astype({y: float}).groupby(x)[y].mean()
+        ax.plot(means.index, means, **look | MEAN | {"color": look["color"]})
+        points(ax, rows, x, y, look, label=run, hollow=hollow)
