@@ -295,8 +295,8 @@ MUTATIONS: dict[str, Mutation] = {
          "the exact gradient at the block's output has cosine 1", "credit_metrics audit"),
         ("stopped-baselines", "audit/run_audit.py", "own_acc = bp_frozen_acc = None", "pass",
          "a stopped run is not compared with longer baselines", "monitor"),
-        ("weights-shape", "audit/model_audit.py", "own[key].shape != found[key].shape", "False",
-         "weights of another shape are named", "models"),
+        ("weights-shape", "audit/model_audit.py", "model.load_state_dict(found)",
+         "model.load_state_dict(found, strict=False)", "weights of other names are refused", "models"),
         # --- what is believed, and how sure it is
         ("credits-unchecked", "training/loop.py", "check_credits(learner, x, labels)", "pass",
          "credits that are none never train", "guards bridges"),

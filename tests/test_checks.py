@@ -50,10 +50,8 @@ NUMBER = {
                 smallest_norm=sample_norms(truth.states[layer]).min().item(),
 """,
     },
-    "audit/rendering.py": {
-        '    "growth": lambda state: state.growth,\n': """\
-    "smallest": lambda state: state.smallest_norm,
-""",
+    "audit/report.py": {
+        '    "growth": "growth",\n': '    "smallest": "smallest_norm",\n',
     },
 }
 SCRIPTS = {
@@ -61,7 +59,7 @@ SCRIPTS = {
 from made_up_runs import EXPLODED, several, tidy_of
 from test_protocol import report_of
 from fa_audit import DiagnosticReport, DiagnosticThresholds
-from fa_audit.audit.rendering import document
+from fa_audit.audit.report import document
 from fa_audit.core.registry import load
 from fa_audit.documents.document import to_text
 from fa_audit.results.figures import FIGURES

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from test_protocol import report_of
 
-from fa_audit.audit.rendering import document
+from fa_audit.audit.report import document
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.document import to_text

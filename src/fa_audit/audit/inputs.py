@@ -77,14 +77,12 @@ def fraction(name: str, value: Any) -> float | None:
     """
     if value is None:
         return None
-    number = math.nan
     try:
-        # A boolean is a number in Python, and no accuracy.
-        if torch.as_tensor(value).dtype != torch.bool:
-            number = float(value)
+        number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        pass  # refused below, as NaN is
-    if not 0 <= number <= 1:
+        number = math.nan  # refused below
+    # A boolean is a number in Python, and no accuracy.
+    if isinstance(value, bool) or not 0 <= number <= 1:
         raise AuditError(
             f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide"
             " percentages by 100)."

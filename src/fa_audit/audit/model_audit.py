@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.inputs import BATCH_SIZE
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.core.errors import AuditError, first_line, listed
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
@@ -24,8 +25,7 @@ from fa_audit.networks.states import Description
 from fa_audit.networks.trace import accuracy_of
 from fa_audit.protocol.limits import DiagnosticThresholds
 
-# Names of a kind in one message.
-SHOWN = 3
+_LONGEST = 400  # characters of torch's list of weights that do not fit
 
 
 def audit_model(
@@ -46,10 +46,12 @@ def audit_model(
         AuditError: the model cannot be built; its description, weights or inputs do not fit it; or
             torch has no deterministic kernel for one of its operations on this device.
     """
-    weights, accuracy = f"random weights of seed {entry['seed']}", entry["accuracy"]
-    if entry["weights"]:
-        weights = f"weights from {entry['weights']}"
-    source = "computed on the whole test set" if accuracy is None else "given by the configuration"
+    weights = f"weights from {entry['weights']}"
+    if not entry["weights"]:
+        weights = f"random weights of seed {entry['seed']}"
+    accuracy, source = entry["accuracy"], "given by the configuration"
+    if accuracy is None:
+        source = "computed on the whole test set"
     shaped = partial(_shaped, shape=entry["image_shape"], device=device)
     try:
         model = build_model(entry).to(device)
@@ -114,21 +116,14 @@ def _load_weights(model: nn.Module, path: str) -> None:
         raise AuditError(
             f"{path}: no safetensors file ({error}); write one with safetensors.torch.save_file."
         ) from error
-    own = model.state_dict()
-    reshaped = []
-    for key in own.keys() & found.keys():
-        if own[key].shape != found[key].shape:
-            reshaped.append(f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}")
-    wrong = {
-        "missing": own.keys() - found.keys(),
-        "not the model's": found.keys() - own.keys(),
-        "of another shape": reshaped,
-    }
-    problems = [f"{kind}: {listed(sorted(names), SHOWN)}" for kind, names in wrong.items() if names]
-    if problems:
-        expected = f"the state dict of {type(model).__name__} as the entry makes it"
-        raise AuditError(f"{path}: {'; '.join(problems)}. Expected {expected}.")
-    model.load_state_dict(found)
+    try:
+        model.load_state_dict(found)
+    except RuntimeError as error:  # torch lists what is missing, unexpected and of another shape
+        problems = textwrap.shorten(str(error), _LONGEST)
+        raise AuditError(
+            f"{path}: {problems} Expected the state dict of {type(model).__name__} as the entry"
+            " makes it."
+        ) from error
 
 
 def _shaped(

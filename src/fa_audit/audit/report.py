@@ -1,11 +1,47 @@
-"""The report that `diagnose` returns: an audit that prints itself."""
+"""The report of one network, or of a run over its seeds, in the same words for every format.
+
+`document` is the report; `detail_sections` have the evidence behind it. Imports no torch.
+"""
 
 from __future__ import annotations
 
-from fa_audit.audit.rendering import details, document
-from fa_audit.documents.document import to_markdown, to_text
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from fa_audit.core.measured import Measured
+from fa_audit.documents.document import Document, Entry, Section, to_markdown, to_text
+from fa_audit.documents.formats import Table
 from fa_audit.protocol.audit import Audit
-from fa_audit.protocol.judge import FOUR, THREE
+from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.judge import FOUR, THREE, Judgement
+from fa_audit.protocol.sentences import percent, sentences
+
+_MOST_SENTENCES = 5  # in the report; the others are in its details
+_ABSENT = "-"  # in place of a number
+_MARK = "*"  # behind a cosine with a gradient below the limit of D2
+_SETTLE = "Settle the warnings first: they may make these sentences wrong."
+_STATES_LEGEND = (
+    "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this state and"
+    " g the true gradient of the batch's mean loss with respect to it. ||h||, ||g||: their lengths,"
+    " medians over {} samples. growth: how many times longer the next block makes h. B ||h|| ||g||:"
+    " the product, times the batch size; it stays the same where states are merely inflated."
+    " float32 error: relative error of g, against float64."
+)
+_CREDITS_LEGEND = (
+    "A credit is what the method uses in place of the true gradient; block 0 is the first. All are"
+    " of the block's output. cosine: of both. rho: correlation of the changes of the loss that the"
+    " credit predicts with the true ones, best 1. nudging: change of the loss after a small step"
+    " against the credit; negative where the credit helps."
+)
+_BELOW_FLOOR = f" {_MARK}: the gradient that it is compared with is below the limit of D2."
+# Headings of the table of states, and what of a state is below them.
+_STATES = {
+    "||h||": "hidden_norm",
+    "growth": "growth",
+    "||g||": "grad_norm",
+    "B ||h|| ||g||": "scale_free",
+    "float32 error": "float32_error",
+}
+_CREDITS = ("cosine", "rho", "nudging")
 
 
 class DiagnosticReport(Audit):
@@ -64,7 +100,8 @@ class DiagnosticReport(Audit):
 
     def details(self) -> str:
         """Return the evidence at every state and the credits at every block, as text."""
-        return to_text(details(self.judgement))
+        title = f"Details of {self.run or self.method}"
+        return to_text(Document(title, tuple(detail_sections(self.judgement))))
 
     def to_markdown(self) -> str:
         """Return the report as a section in markdown."""
@@ -72,3 +109,193 @@ class DiagnosticReport(Audit):
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def document(judgement: Judgement) -> Document:
+    """Return the report: what was audited, warnings, checks, and the sentences that follow."""
+    first = judgement.networks[0]
+    title = f"Audit of {first.run or first.method}"
+    if judgement.count > 1:
+        title += f", {judgement.count} {judgement.unit}s"
+    lead = f"{judgement.text(THREE)}; four checks: {judgement.text(FOUR)}"
+    if any(audit.warned("weak baseline") for audit in judgement.networks):
+        lead += ", in doubt (see the warnings)"
+    return Document(title, tuple(_sections(judgement)), f"{lead}. {_scope(first)}")
+
+
+def _sections(judgement: Judgement) -> Iterator[Section]:
+    warnings = tuple(grouped(judgement, lambda audit: [str(text) for text in audit.warnings]))
+    if warnings:
+        yield Section("Warnings", items=warnings)
+    settling = judgement.settling
+    table = {"checks": check_table(judgement)}
+    yield Section(tables=table, text=f"{settling}." if settling else "")
+    may, may_not = sentences(judgement)
+    text = _SETTLE if warnings else ""
+    yield Section("You may write", items=tuple(may[:_MOST_SENTENCES]), text=text)
+    yield Section("You may not write", items=tuple(may_not))
+
+
+def _scope(audit: Audit) -> str:
+    """Say which states were audited, and what they do not see."""
+    names = audit.about.get("states") or ["h_0", f"h_{len(audit.layers) - 1}"]
+    # One HookPoint that is called for every state has one name.
+    places = f"at {names[0]}"
+    if len(set(names)) > 1:
+        places = f"{names[0]} to {names[-1]}"
+    covered = 100 * audit.about.get("covered", 1.0)
+    text = f"{len(audit.layers)} states, {places}, with {covered:.0f} % of the layers between them."
+    if audit.about.get("partial"):
+        past = percent(max(share or 0 for share in audit.about["past"]))
+        text += f" Partial: up to {past} of what the outputs know of the inputs goes past them."
+    return text
+
+
+def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
+    """Yield the texts of all networks, each once, behind its seeds where it is not of all."""
+    labels: dict[str, list[str]] = {}
+    for label, audit in zip(judgement.labels, judgement.networks):
+        for text in dict.fromkeys(said(audit)):
+            labels.setdefault(text, []).append(str(label))
+    for text, own in labels.items():
+        if len(own) == judgement.count:
+            yield text
+        else:
+            yield f"{judgement.unit} {', '.join(own)}: {text}"
+
+
+def check_table(judgement: Judgement) -> Table:
+    """Return every check: value with its interval, limit and outcome, over all networks."""
+    columns = ["check", "value", "95 % interval", "limit", "outcome"]
+    if judgement.count > 1:
+        columns.append("fires in")
+    rows = []
+    for name, kind in CHECKS.items():
+        found = judgement[name]
+        label, interval = kind.label, _ABSENT
+        if kind.four:
+            label += f" {kind.short.split()[0].lower()}"
+        if found.interval is not None:
+            low, high = found.interval
+            interval = f"{_text(low, kind.scale)} to {_text(high, kind.scale)}"
+        limit = f"{kind.sign} {kind.scale * found.threshold:g}"
+        row = [label, _text(found.value, kind.scale), interval, limit, found.outcome]
+        if judgement.count > 1:
+            row.append(f"{found.count} of {found.evaluated}")
+        rows.append(tuple(row))
+    return Table("", tuple(columns), tuple(rows))
+
+
+def _text(value: float | None, scale: float = 1) -> str:
+    return _ABSENT if value is None else f"{scale * value:.3g}"
+
+
+# --- its details ----------------------------------------------------------------------------------
+
+
+def detail_sections(judgement: Judgement) -> Iterator[Section]:
+    """Yield the evidence: every network's numbers, how intervals were formed, states, credits."""
+    yield Section("Accuracies", entries=tuple(_accuracies(judgement)))
+    if judgement.count > 1:
+        yield Section(f"Every {judgement.unit}", tables={"seeds": _seeds(judgement)})
+    rest = tuple(sentences(judgement)[0][_MOST_SENTENCES:])
+    if rest:
+        yield Section("You may also write", items=rest)
+    yield Section("Intervals and limits", entries=tuple(_intervals(judgement)))
+    first = judgement.networks[0]
+    legend = _STATES_LEGEND.format(len(first.layers) - 1, first.samples)
+    yield Section("Evidence at every state", tables={"states": _states(judgement)}, text=legend)
+    if first.credit:
+        table, legend = _credits(judgement), _CREDITS_LEGEND
+        if any(str(row[1]).endswith(_MARK) for row in table.rows):
+            legend += _BELOW_FLOOR
+        yield Section("Credits at every block", tables={"credits": table}, text=legend)
+    notes = tuple(grouped(judgement, lambda audit: [audit.notes] if audit.notes else []))
+    if notes:
+        yield Section("Notes", items=notes)
+
+
+def _accuracies(judgement: Judgement) -> Iterator[Entry]:
+    audits = judgement.networks
+    first = audits[0].baselines
+    own = percent(*(audit.baselines.own for audit in audits))
+    if first.own is not None:
+        own += f" ({first.own_name})"
+    yield Entry("accuracy", percent(*(audit.headline_acc for audit in audits)))
+    yield Entry("frozen baseline", own)
+    yield Entry("bp+frozen", percent(*(audit.baselines.bp for audit in audits)))
+    flags = "; ".join(grouped(judgement, lambda audit: audit.judgement.flags))
+    yield Entry("flags", flags or "none")
+    if audits[0].first_flags:
+        yield Entry("first fired", "; ".join(grouped(judgement, _first_fired)))
+
+
+def _first_fired(audit: Audit) -> list[str]:
+    found = []
+    for label, epoch in zip(("D1", "D2"), audit.first_flags.values()):
+        found.append(f"{label} never" if epoch is None else f"{label} epoch {epoch}")
+    return [", ".join(found)]
+
+
+def _seeds(judgement: Judgement) -> Table:
+    """Return a row for every network: accuracies in percent, the number of every check, verdict."""
+    checks = [kind.label for kind in CHECKS.values()]
+    rows = []
+    for label, audit in zip(judgement.labels, judgement.networks):
+        row = [str(label), _text(audit.headline_acc, 100), _text(audit.baselines.own, 100)]
+        row += [_text(audit.checks[name].value, kind.scale) for name, kind in CHECKS.items()]
+        rows.append((*row, audit.judgement.text(THREE)))
+    return Table("", (judgement.unit, "accuracy", "frozen", *checks, "verdict"), tuple(rows))
+
+
+def _intervals(judgement: Judgement) -> Iterator[Entry]:
+    """Yield how the interval of every check was formed, and for what its limit is meant."""
+    many = f"{judgement.count} {judgement.unit}s"
+    for name, kind in CHECKS.items():
+        found = judgement[name]
+        first = found.outcomes[0]
+        formed = first.interval_note
+        if judgement.count > 1:
+            formed = f"t-interval of the mean distance from the limit over {many}"
+        notes = dict.fromkeys([formed, first.threshold_note, found.note])
+        text = "; ".join(filter(None, notes))
+        if text:
+            yield Entry(kind.label, text)
+
+
+def _states(judgement: Judgement) -> Table:
+    """Return the means over the networks at every state."""
+    rows = []
+    for states in zip(*(audit.layers for audit in judgement.networks)):
+        cells = []
+        for name in _STATES.values():
+            cells.append(_mean(getattr(state, name) for state in states))
+        rows.append((str(states[0].layer), *cells))
+    return Table("", ("layer", *_STATES), tuple(rows))
+
+
+def _credits(judgement: Judgement) -> Table:
+    """Return the means over the networks at every block."""
+    floor, fires = judgement["reference"].threshold, CHECKS["reference"].fires
+    rows = []
+    for layer, blocks in enumerate(zip(*(audit.credit for audit in judgement.networks))):
+        cells = [_mean(block.get(name) for block in blocks) for name in _CREDITS]
+        # A credit stands for the gradient at its block's output.
+        after = [audit.layers[layer + 1].grad_norm for audit in judgement.networks]
+        if cells[0] != _ABSENT and any(fires(norm, floor) for norm in after):
+            cells[0] += _MARK
+        rows.append((str(layer), *cells))
+    return Table("", ("block", *_CREDITS), tuple(rows))
+
+
+def _mean(found: Iterable[Measured | float | None]) -> str:
+    """Return the mean of the numbers that were measured, as text."""
+    values = []
+    for one in found:
+        value = one.value if isinstance(one, Measured) else one
+        if value is not None:
+            values.append(value)
+    return _text(sum(values) / len(values)) if values else _ABSENT

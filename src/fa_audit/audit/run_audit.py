@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.diagnose import diagnose
+from fa_audit.audit.diagnostics import distance_from
 from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
-from fa_audit.audit.more_samples import with_more_samples
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.run_credits import measure_credits
 from fa_audit.audit.run_inputs import baseline_names, read_run
+from fa_audit.core.metrics import median_ratio
 from fa_audit.core.origin import process_origin
+from fa_audit.core.vectors import median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import SAMPLES, RunSpec
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Reference, reference, untouched
+from fa_audit.protocol.evidence import State
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
@@ -70,8 +76,8 @@ def audit(
     if trajectory:
         flags = first_flags(trajectory, checks["scale"].threshold, checks["reference"].threshold)
     end = stopped_after or learner.spec.last_epoch
-    report = with_more_samples(report, learner.network, dataset)
     return report.replace(
+        layers=_with_more_samples(report, learner.network, dataset),
         credit=measured.blocks,
         deep=measured.deep,
         feature_drift=measured.drift,
@@ -80,6 +86,47 @@ def audit(
         about={},
         batch_norm_twice=batch_norm_twice(learner, dataset, end),
     )
+
+
+def _with_more_samples(
+    report: DiagnosticReport, network: Network, dataset: Dataset
+) -> tuple[State, ...]:
+    """Add every state's measurements on the first 256 and 1,024 test images, if there are that
+    many: some published numbers are of these.
+
+    Gradients are those of the mean loss of these images.
+    """
+    layers = list(report.layers)
+    for count in SAMPLES:
+        if count > len(dataset.test_labels):
+            continue
+        with untouched(network):
+            truth = reference(network, *evaluation_batches(dataset, count, limit=1)[0])
+        for index, row in enumerate(_states(truth, network.skip)):
+            if index in report.missing:
+                row["grad_norm"] = None
+            named = {f"{name}_{count}": value for name, value in row.items()}
+            more = layers[index].more_samples | named
+            layers[index] = layers[index].replace(more_samples=more)
+    return tuple(layers)
+
+
+def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
+    """Yield every state's norms, relative residual norm and distance from the embedding's output."""
+    for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
+        moved, angle = distance_from(truth.states[0], h)
+        ratio = None
+        # No block follows the last state, and one that changes the width adds nothing to its input.
+        if after is not None and after.shape == h.shape:
+            residual = after if skip == "none" else after - h
+            ratio = median_ratio(residual, h).value
+        yield {
+            "hidden_norm": median_norm(h),
+            "grad_norm": median_norm(g),
+            "residual_ratio": ratio,
+            "displacement": moved.value,
+            "cosine_to_embedding": angle.value,
+        }
 
 
 def audit_files(
@@ -105,41 +152,38 @@ def audit_files(
         AuditError: a file is missing, damaged or of another run.
     """
     learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
-    own, bp = baselines.get("own"), baselines.get("bp")
-    own_name = baseline_names(learner.spec)["own"]
-    # The baseline was trained with options of its own.
-    if own and own.get("run"):
-        own_name = own["run"]
+    own_frozen = bp_frozen_acc = None
+    if "own" in baselines:
+        # It may have been trained with options of its own, which are in its run's name.
+        own_name = baselines["own"].get("run") or baseline_names(learner.spec)["own"]
+        own_frozen = own_name, baselines["own"]["accuracy"]
+    if "bp" in baselines:
+        bp_frozen_acc = baselines["bp"]["accuracy"]
     with naming_own_code(learner.spec):
         report = audit(
             learner,
             dataset,
             facts.get("accuracy"),
-            own_frozen=(own_name, own["accuracy"]) if own else None,
-            bp_frozen_acc=bp["accuracy"] if bp else None,
+            own_frozen=own_frozen,
+            bp_frozen_acc=bp_frozen_acc,
             thresholds=thresholds,
             name=name,
             trajectory=history,
             stopped_after=facts.get("stopped_after"),
         )
-    return report, {"baseline_runs": baselines} | _about(learner.spec, facts, device)
+    about = _about(learner.spec, facts) | {"provenance": process_origin(device)}
+    return report, {"baseline_runs": baselines} | about
 
 
-def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Describe an audited run by its specification, its sidecar and the process that audits it."""
+def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a run by its specification and its sidecar."""
+    about: dict[str, Any] = {"spec": spec.to_dict(), "digest": spec.digest}
+    for name in ("stopped_after", "seconds", "data_sha256", "checkpoint_sha256"):
+        about[name] = facts.get(name)
     trained = facts.get("provenance", {})
-    about = {
-        "spec": spec.to_dict(),
-        "digest": spec.digest,
-        "stopped_after": facts.get("stopped_after"),
-        "seconds": facts.get("seconds"),
-        "device": trained.get("device"),
-        "commit": trained.get("commit"),
-        "cpu": trained.get("cpu"),
-        "torch": trained.get("packages", {}).get("torch"),
-        "data_sha256": facts.get("data_sha256"),
-        "checkpoint_sha256": facts.get("checkpoint_sha256"),
-    }
+    for name in ("device", "commit", "cpu"):
+        about[name] = trained.get(name)
+    about["torch"] = trained.get("packages", {}).get("torch")
     if spec.validation and facts:
         about["validation_acc"] = facts["validation_accuracy"]
-    return about | {"provenance": process_origin(device)}
+    return about

@@ -53,7 +53,7 @@ def read_run(
         method, architecture: ``package.module:Class`` if it is not registered: a checkpoint does
             not decide what is imported.
 
-        Returns:
+    Returns:
         Learner and data set on the device; the sidecar's facts, empty without one; every baseline's
         facts by role; the training's history, empty if unknown.
 
@@ -62,37 +62,27 @@ def read_run(
     """
     own_method = load_method(method) if method else None
     learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
-    expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *_HINTS)
-    facts = _facts(sidecar, trajectory, checkpoint, expected, own_files)
+    expected, hint, baseline_hint = learner.spec, *_HINTS
+    if spec:
+        expected, hint, baseline_hint = spec, HINT, HINT
+    facts: dict[str, Any] = {}
+    if sidecar:
+        facts = read_sidecar(sidecar)
+        check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
+        check_run(facts, sidecar, checkpoint=checkpoint)
+    if sidecar and trajectory:
+        check_run(facts, sidecar, trajectory=trajectory)
     check_spec(learner.spec, expected, checkpoint)
-    compared = _compared(baselines, expected, own_baseline)
-    history = read_trajectory(trajectory) if trajectory else ()
-    if history:
-        end = facts.get("stopped_after")
+    compared = _compared(baselines, expected, baseline_hint)
+    history: Sequence[Row] = ()
+    if trajectory:
+        history, end = read_trajectory(trajectory), facts.get("stopped_after")
         check_history(history, expected, facts.get("accuracy"), end, str(trajectory))
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
     _check_dataset(learner, dataset)
     if sidecar:
         _check_accuracies(learner, dataset, facts, sidecar)
     return learner, dataset, facts, compared, history
-
-
-def _facts(
-    sidecar: str | Path | None,
-    trajectory: str | Path | None,
-    checkpoint: str | Path,
-    expected: RunSpec,
-    hint: str,
-) -> dict[str, Any]:
-    """Read a sidecar and check that it belongs to the files beside it; return nothing without one."""
-    if not sidecar:
-        return {}
-    facts, files = read_sidecar(sidecar), {"checkpoint": checkpoint}
-    if trajectory:
-        files["trajectory"] = trajectory
-    check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
-    check_run(facts, sidecar, **files)
-    return facts
 
 
 def _compared(
@@ -103,24 +93,24 @@ def _compared(
     """
     names, compared = baseline_names(expected), {}
     for role, path in baselines.items():
-        facts, beside = read_baseline(path), Path(path).with_suffix(".csv")
+        facts = read_baseline(path)
         check_baseline(facts, names[role], expected, path, hint)
+        beside = Path(path).with_suffix(".csv")
         # The workflow keeps histories in a folder of their own.
         kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])
         spec, end = RunSpec.from_dict(facts["spec"]), facts.get("stopped_after")
-        for history in filter(Path.exists, (beside, kept)):
-            rows = read_trajectory(history)
-            check_history(rows, spec, facts["accuracy"], end, str(history))
+        for history in (beside, kept):
+            if history.exists():
+                rows = read_trajectory(history)
+                check_history(rows, spec, facts["accuracy"], end, str(history))
         compared[role] = facts
     return compared
 
 
 def baseline_names(spec: RunSpec) -> dict[str, str]:
     """Return the names of a run's baselines by role."""
-    return {
-        role: str(run)
-        for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()
-    }
+    run = Run(method=spec.method, snapshot=spec.snapshot)
+    return {role: str(baseline) for role, baseline in run.baselines.items()}
 
 
 def _check_dataset(learner: Learner, dataset: Dataset) -> None:
@@ -130,9 +120,8 @@ def _check_dataset(learner: Learner, dataset: Dataset) -> None:
     if ours != theirs:
         form = "{!r} with images {} of {} classes"
         raise AuditError(
-            f"data set: found {form.format(*theirs)}; the network was trained on "
-            f"{form.format(*ours)}. Give the data"
-            " set that it was trained on."
+            f"data set: found {form.format(*theirs)}; the network was trained on"
+            f" {form.format(*ours)}. Give the data set that it was trained on."
         )
 
 
@@ -144,18 +133,17 @@ def _check_accuracies(
     """
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
-        told, found, tolerance = facts.get(name), None, ROUNDING
+        reported, actual, tolerance = facts.get(name), None, 0.0
         if images:
-            with naming_own_code(learner.spec):
-                found = accuracy_of(learner.network, evaluation_batches(images))
             tolerance = max(ROUNDING, 2 / len(images.test_labels))
-        same = found == told
-        if found is not None and told is not None:
-            same = abs(found - told) <= tolerance
+            with naming_own_code(learner.spec):
+                actual = accuracy_of(learner.network, evaluation_batches(images))
+        same = actual is reported  # both are None if the run held no validation images out
+        if actual is not None and reported is not None:
+            same = abs(reported - actual) <= tolerance
         if not same:
             raise AuditError(
-                f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on "
-                "these images. One of"
-                " them was altered: delete both and run the training again, or give the data "
-                "that it was trained on."
+                f"{sidecar}: {name}: found {reported}; the network of its checkpoint has {actual} on"
+                " these images. One of them was altered: delete both and run the training again, or"
+                " give the data that it was trained on."
             )

@@ -63,7 +63,6 @@ AUDIT = (
     "audit/frequencies.py",
     "audit/given_credits.py",
     "audit/inputs.py",
-    "audit/more_samples.py",
     "audit/warnings.py",
     "core/metrics.py",
     "audit/resampling.py",

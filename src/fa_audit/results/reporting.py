@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import Any
 
-from fa_audit.audit.rendering import detail_sections, document, grouped
+from fa_audit.audit.report import detail_sections, document, grouped
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
