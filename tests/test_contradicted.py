@@ -65,7 +65,7 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
         == OPEN["three_check"]
     )
 
-    tidy, _ = user_audits(read_own([path]))
+    tidy = user_audits(read_own([path]))
     row = with_standings(tidy).runs.iloc[0]
     assert {name: row[name] for name in OPEN} == OPEN and row[["margin", "bp_margin"]].isna().all()
     (page,) = read_runs([path])

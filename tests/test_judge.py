@@ -117,7 +117,7 @@ def test_every_writer_says_the_same(margins, tmp_path, monkeypatch, capsys):
     assert found.text(FOUR) in to_text(document(found)).replace("\n", " ")
     for sentence in sentences(found)[0][:5]:
         assert sentence in report(found).sections[1].items
-    tidy, _ = user_audits(read_own(paths))
+    tidy = user_audits(read_own(paths))
     assert judged(tidy.runs).to_dict()["verdict"] == told["verdict"]
     monkeypatch.chdir(tmp_path)
     (packed,) = [path for path in evidence_files(["main"]) if path.endswith("json")]

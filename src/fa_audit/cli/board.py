@@ -59,7 +59,7 @@ def _board(options: argparse.Namespace) -> int:
 
     folder = measured_folder(options.folder)
     measured = read_measured(folder).only(options.only)
-    tidy, _ = append_audits(measured, read_own(options.audits))
+    tidy = append_audits(measured, read_own(options.audits))
     if options.output:
         inputs = [*sorted(folder.glob("*/audits.json")), *options.audits]
         made = write_shown(board_of(tidy), inputs, options.output, {"wide": options.wide})
@@ -103,7 +103,7 @@ def _draw_audits(options: argparse.Namespace) -> int:
 
     if options.folder or options.configfile:
         raise AuditError("draw: found AUDIT and --from or --configfile; expected one of them.")
-    tidy = user_audits(read_own(options.audits))[0].only(options.only)
+    tidy = user_audits(read_own(options.audits)).only(options.only)
     absent = {
         "deep_cosine": "no audit has credits: the cosine by layer is not drawn",
         "own_frozen_acc": "no audit has a frozen baseline: accuracy against it is not drawn",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.paths import TIDY
 from fa_audit.experiments.spec import SHARED, Run, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
@@ -20,7 +20,6 @@ from fa_audit.results.tidy import Tidy, key_of, tidy_of
 OTHERS = "other models"  # the setting of audits without a specification
 # What runs of one network and budget share.
 NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
-Audits = dict[RunKey, Audit]
 
 
 def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
@@ -37,25 +36,26 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
     return list(map(group_of, groups.values()))
 
 
-def append_audits(
-    measured: Tidy, groups: Sequence[Judgement]
-) -> tuple[Tidy, list[tuple[str, str]]]:
-    """Append user audits to the measured tables; also return the setting and run of each group.
+def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
+    """Append user audits to the measured ones.
 
     A run with the network, data and budget of a measured setting joins it; if several match, the
     one with most runs. Other runs get a setting named after their network; audits without a
     specification get the setting `OTHERS`.
     """
     if not groups:
-        return measured, []
-    audits = _named(groups, lambda audit: _setting(audit, measured), " (yours{})")
-    keys = list(dict.fromkeys((audit.setting, audit.run) for audit in audits))
-    return join(measured, _tables(audits)), keys
+        return measured
+    own = _tables(_named(groups, lambda audit: _setting(audit, measured), " (yours{})"))
+    tables = {}
+    for name in TIDY:
+        # As objects: a column that one of them lacks would change the type of the other's.
+        pair = [getattr(tidy, name).astype(object) for tidy in (measured, own)]
+        tables[name] = pd.concat(pair, ignore_index=True).infer_objects()
+    return Tidy(tuple(dict.fromkeys([*measured.settings, *own.settings])), **tables)
 
 
-def user_audits(groups: Iterable[Judgement]) -> tuple[Tidy, Audits]:
-    """Return user audits as tables with the trajectories of their results folder, and the groups by
-    key.
+def user_audits(groups: Iterable[Judgement]) -> Tidy:
+    """Return user audits as tables, with the trajectories of their results folder.
 
     Settings and runs keep their names, or are named after network and method; groups that would
     share both names are numbered.
@@ -64,7 +64,7 @@ def user_audits(groups: Iterable[Judgement]) -> tuple[Tidy, Audits]:
         AuditError: a trajectory's file is damaged, or of another run.
     """
     audits = _named(groups, lambda audit: audit.setting or _network_name(audit), "{}")
-    return _tables(audits), {key_of(audit): audit for audit in audits}
+    return _tables(audits)
 
 
 def _named(
@@ -101,15 +101,6 @@ def _history(audit: Audit) -> Path | None:
         return None
     history = path.parents[3] / "trajectories" / f"{key}.csv"
     return history if history.is_file() else None
-
-
-def join(one: Tidy, other: Tidy) -> Tidy:
-    """Join the tables of both; the settings of the first come first."""
-    tables = {}
-    for name in TIDY:
-        pair = [getattr(tidy, name).astype(object) for tidy in (one, other)]
-        tables[name] = pd.concat(pair, ignore_index=True).infer_objects()
-    return Tidy(tuple(dict.fromkeys([*one.settings, *other.settings])), **tables)
 
 
 def _run(audit: Audit) -> str:
