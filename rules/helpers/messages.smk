@@ -32,7 +32,7 @@ def table_lines():
     networks = runs_of(jobs, "train_network", "share_run")
     audits = runs_of(jobs, "audit_network")
     if in_storage():
-        yield "Results are in a storage (--default-storage-provider); how many are done is not known here."
+        yield "Results are in a storage (--default-storage-provider): finished ones are not counted."
     elif networks:
         finished = Finished(ORIGINS)  # reads every result once, for both
         yield plan_table(finished, COSTS, networks, audits)
@@ -42,13 +42,13 @@ def table_lines():
         kept += filterfalse(finished.audit, audits - runs_of(to_do, "audit_network"))
     if kept:
         yield (
-            f"Snakemake keeps {len(kept)} networks and audits that the table counts as to be done (--touch marked them,"
-            " or what is asked for needs none of them). To make them: --forcerun train_network audit_network"
+            f"Snakemake keeps {len(kept)} networks and audits that the table counts as outstanding: --touch marked them,"
+            " or the targets do not need them. To make them: --forcerun train_network audit_network"
         )
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Without .snakemake/metadata Snakemake compares modification times only. Delete the results that the table"
-            " counts as to be done."
+            " counts as outstanding."
         )
 
 
@@ -70,8 +70,8 @@ def say_results():
 
 def say_how_to_go_on():
     say(
-        "fa-audit: not finished. Do what a message asks for (a damaged file: delete it) and run the same command again:"
-        " results are kept, and training resumes."
+        "fa-audit: not finished. Run the same command again: results are kept, and training resumes."
+        " If a message above names a damaged file, delete it first."
     )
 
 
