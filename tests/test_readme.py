@@ -131,10 +131,7 @@ def test_what_it_and_other_documents_say_of_cifar_is_measured():
         "more than a thousandfold in one block" in FLAT
         and runs[runs["run"] == "dfa"]["max_growth"].min() > 1000
     )
-    assert (
-        "the reference gradient has vanished" in FLAT
-        and runs[runs["run"] == "dfa"]["reference_fires"].all()
-    )
+    assert "the gradient vanishes" in FLAT and runs[runs["run"] == "dfa"]["reference_fires"].all()
     questions = " ".join((ROOT / "docs/auditing.md").read_text().split())
     assert f"reach {best} on CIFAR-10" in questions and f"DFA's {accuracy} are" in questions
 
