@@ -263,7 +263,7 @@ MUTATIONS: dict[str, Mutation] = {
          "True for h, other in", "a model whose hidden states are not its own is refused", "contract"),
         ("described-head", "networks/description.py", "check_reading(network, x)", "pass",
          "a head that reads another vector is refused", "description_errors"),
-        ("nothing-custom", "audit/custom.py", 'elif name == "data=" or not all(map(_carries, values)):',
+        ("nothing-custom", "audit/backward.py", 'elif name == "data=" or not all(map(_carries, values)):',
          "elif False:", "a backward pass that is cut is compared", "custom_backward"),
         ("modes-lost", "networks/trace.py", "module.training = training", "module.training = True",
          "an audit restores every module's mode", "guards contract"),

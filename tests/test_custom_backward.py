@@ -15,7 +15,7 @@ from torchvision import models
 
 from fa_audit import Description, diagnose
 from fa_audit.audit import backward, diagnostics
-from fa_audit.audit.custom import custom_parts
+from fa_audit.audit.backward import custom_parts
 from fa_audit.networks.trace import owned_by
 
 ALL = Description(BLOCKS, "all features")

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from projects import ROOT, TINY, command, python, write_config
 from test_installed import PROMISED
 
-from fa_audit.core.extras import EXTRAS
+from fa_audit.core.registry import EXTRAS
 
 PROGRAM = """
 import sys

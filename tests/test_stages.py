@@ -26,7 +26,6 @@ from fa_audit.training.run_files import train_run
 SCRIPTS = sorted(path.stem for path in (ROOT / "workflow_scripts").glob("[a-z]*.py"))
 WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "core/errors.py": "builds errors, after which there is no result",
-    "core/extras.py": "names missing packages",
     "core/files.py": "writes what it is given, whole",
     "core/gpu.py": "chooses a free GPU among equal ones",
     "core/origin.py": "describes the machine and the commit",

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
-from fa_audit.audit.diagnostics import Batch, least_size, measure
-from fa_audit.audit.frequencies import frequencies
+from fa_audit.audit.diagnostics import Batch, frequencies, least_size, measure
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
 from fa_audit.audit.inputs import (
     check_layer,

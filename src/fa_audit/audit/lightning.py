@@ -3,7 +3,7 @@
 from typing import Any
 
 from fa_audit.audit.monitor import Monitor
-from fa_audit.core.extras import naming_extras
+from fa_audit.core.registry import naming_extras
 
 with naming_extras():
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -16,8 +16,8 @@ from fa_audit import __version__
 from fa_audit.cli import board, lists, models, results, runs
 from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable
-from fa_audit.core.extras import naming_extras
 from fa_audit.core.files import check_no_pipe
+from fa_audit.core.registry import naming_extras
 
 # What a command does, and the function that adds its arguments.
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {

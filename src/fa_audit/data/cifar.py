@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.extras import naming_extras
+from fa_audit.core.registry import naming_extras
 from fa_audit.data.dataset import Dataset
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from fa_audit.core.extras import naming_extras
+from fa_audit.core.registry import naming_extras
 from fa_audit.data.dataset import Dataset
 
 BRIGHTEST = 16  # pixel values are counts 0..16
