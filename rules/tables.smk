@@ -10,10 +10,7 @@ rule build_table:
     input:
         evidence=lambda wildcards: evidence_of("tables", wildcards.table),
     output:
-        csv=in_report("results/tables/{table}.csv", **TABLE),
-        markdown=in_report("results/tables/{table}.md", **TABLE),
-        latex=in_report("results/tables/{table}.tex", **TABLE),
-        html=in_report("results/tables/{table}.html", **TABLE),
+        *(in_report(path, **TABLE) for path in paths.artefact_files("tables", "{table}")),
         origin="results/tables/{table}.origin.json",
     log:
         "results/logs/build_table/{table}.log",

@@ -37,6 +37,8 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "protocol/sentences.py": "words an audit, which readers do again",
     "documents/document.py": "lays out texts",
     "documents/formats.py": "lays out texts",
+    "documents/latex.py": "lays out texts",
+    "documents/writers.py": "lists formats of texts",
     "training/sidecar.py": "refuses damaged files; changes no whole one",
     **dict.fromkeys(
         [

@@ -4,6 +4,7 @@ same table.
 
 import math
 import re
+from dataclasses import replace
 from html import unescape
 
 import pandas as pd
@@ -12,10 +13,12 @@ from latex import check_latex, compile_latex
 from made_up_runs import EXPLODED, LONG, run, several, tidy_of
 
 from fa_audit.core.registry import load
-from fa_audit.documents.formats import Number, Table, escape_block, to_csv, to_html, to_markdown
+from fa_audit.documents import writers
+from fa_audit.documents.formats import Number, Table, to_csv, to_html, to_markdown, to_text
 from fa_audit.documents.latex import escape_latex, to_latex
 from fa_audit.methods import METHODS
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
+from fa_audit.results.tables.files import write_table
 
 ODD = "50% & [a](b) ep_x^2 #1 ~ {c}\\d $ <e> | é Ω\n* two"
 
@@ -64,14 +67,8 @@ def test_latex_escapes_what_it_would_take_for_its_own():
     assert escape_latex("dfa+penalty1e-2, -4.2e-07 at l >= 1") == (
         r"dfa+penalty$10^{-2}$, $-$$4.2\times10^{-7}$ at l $\ge$ 1"
     )
-    norms = r"$\|h_{l+1}\|$ $\pm$ $\lambda$, commit 1e38497, a\_l"
-    assert escape_latex("||h_l+1|| ± λ, commit 1e38497, a_l") == norms
-
-
-def test_markdown_escapes_marks_at_the_start_of_a_line():
-    marks = ("# a", "- b", "12. c", "> d", "-1 e", "#1 f")
-    escaped = ["\\# ", "\\- ", "12\\", "\\> ", "-1 ", "#1 "]
-    assert [escape_block(text)[:3] for text in marks] == escaped
+    norms = r"$\|h_{l+1}\|$ $\pm$ 1, commit 1e38497, a\_l"
+    assert escape_latex("||h_l+1|| ± 1, commit 1e38497, a_l") == norms
 
 
 @pytest.mark.parametrize("first", "=+-@\t\r")
@@ -95,7 +92,7 @@ def test_every_format_reads_back_as_the_same_table(kind):
     assert caption.startswith(r"A\_B \& 100% \[x\]. ") and empty == ""
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.columns) + 1}
     assert any(r"\[a\](b) ep\_x^2 #1 \~ {c}\\d \$ \<e> \| é Ω \* two" in line for line in lines)
-    text = to_latex(table, "commit 1; spec 2", name="x", title="A_B & 100%\n[x]")
+    text = to_latex(replace(table, name="x", origin="commit 1; spec 2"))
     check_latex(text)
     assert text.startswith("% commit 1\n% spec 2\n") and r"\toprule" in text
     assert text.count(r"\caption{A\_B \& 100\% {[}x].}\label{tab:x}") == 1
@@ -108,6 +105,14 @@ def test_every_table_compiles_in_a_column_of_a_paper(tmp_path):
     for kind in TABLES:
         tidy = tidy_of(*rows[: 1 if kind in TABLES_OF_ONE else 2])
         table = load("table", TABLES, kind)(tidy, labels={}, title="A title")
-        texts.append(to_latex(table, "spec", name=kind, title="A title"))
+        texts.append(to_latex(replace(table, name=kind)))
         check_latex(texts[-1])
     assert not compile_latex(tmp_path, *texts)
+
+
+def test_a_new_format_of_tables_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(writers.TABLES, "txt", to_text)
+    entry = {"kind": "main_audit", "title": "Title", "labels": {}}
+    write_table(entry, [], [tmp_path / "main.txt"], tidy=tidy_of(run("dfa")))
+    heading, row = (tmp_path / "main.txt").read_text().splitlines()
+    assert heading.split()[:2] == ["run", "n"] and row.split()[:2] == ["dfa", "3"]

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fa_audit.core.files import check_output, write_text
+from fa_audit.documents.writers import DOCUMENTS
 
 PUBLISHED = "reference/published.yaml"
 PAGE = "report.html"
@@ -22,10 +23,9 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the JSON of an audit; one file for each seed",
     )
-    forms = ("markdown", "latex")
     add(
         "--format",
-        choices=forms,
+        choices=DOCUMENTS,
         default="markdown",
         help="format of the text; default %(default)s",
     )
@@ -69,8 +69,6 @@ def _page(options: argparse.Namespace) -> int:
 
 def _text(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
-    from fa_audit.documents.document import to_markdown
-    from fa_audit.documents.latex import document_to_latex
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import report
     from fa_audit.results.seed_group import read_seeds
@@ -78,7 +76,7 @@ def _text(options: argparse.Namespace) -> int:
     if options.method:
         load("method", METHODS, options.method)
     found = report(read_seeds(options.audits))
-    text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
+    text = DOCUMENTS[options.format](found)
     if options.output:
         check_output(options.output, options.audits)
         write_text(options.output, text)

@@ -66,6 +66,7 @@ AUDIT = (
     "audit/resampling.py",
 )
 TEXTS = ("protocol/sentences.py", "documents/")
+LOOK = "results/figures/paper.mplstyle"
 
 # By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
 # where a slash ends it.
@@ -87,10 +88,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "report_model": (*CHECKS, *TEXTS),
     "tidy_setting": CHECKS,
     "tidy": CHECKS,
-    "draw_figure": (*CHECKS, *TEXTS),
+    "draw_figure": (*CHECKS, *TEXTS, LOOK),
     "build_table": (*CHECKS, *TEXTS, "methods/claims.yaml"),
     "build_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
-    "draw_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
+    "draw_scorecard": (*CHECKS, *TEXTS, LOOK, "experiments/published.py"),
     "build_report": (*CHECKS, *TEXTS, "experiments/published.py", "methods/claims.yaml"),
 }
 # Whatever a stage runs counts with what it imports from these rooms, and from the folders of its

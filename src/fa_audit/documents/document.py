@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fa_audit.documents import formats
-from fa_audit.documents.formats import Table, escape_block, escape_markdown
+from fa_audit.documents.formats import Table, escape_markdown
 
 WIDTH = 80  # columns of plain text
 NBSP = "\N{NO-BREAK SPACE}"
@@ -22,11 +22,6 @@ class Entry(NamedTuple):
     latex: str = ""
 
     @property
-    def lead(self) -> str:
-        """Return the term as printed before its text."""
-        return self.term if self.term.endswith("?") else f"{self.term}:"
-
-    @property
     def plain(self) -> str:
         """Return formula and text."""
         return f"{self.formula} {self.text}".strip()
@@ -34,9 +29,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document: heading, entries, sentences, tables (by the end of their label),
-    explanation.
-    """
+    """A part of a document: heading, entries, sentences, tables by name, explanation."""
 
     heading: str = ""
     entries: tuple[Entry, ...] = ()
@@ -47,12 +40,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, a leading sentence with the result, sections, and a prefix for labels of tables."""
+    """A title, sections, and a leading sentence with the result."""
 
     title: str
     sections: tuple[Section, ...]
     lead: str = ""
-    label: str = ""
 
 
 def to_text(document: Document) -> str:
@@ -67,8 +59,6 @@ def _section_text(section: Section) -> str:
     lines += [_wrapped(entry.plain, f"  {entry.term:<{width}}  ") for entry in section.entries]
     lines += [_wrapped(item, "  - ") for item in section.items]
     for table in section.tables.values():
-        if table.caption:
-            lines.append(_wrapped(table.caption, "  "))
         lines.append(textwrap.indent(formats.to_text(table).rstrip("\n"), "  "))
     if section.text:
         lines.append(_wrapped(section.text, "  "))
@@ -85,19 +75,19 @@ def _wrapped(text: str, start: str = "") -> str:
 
 def to_markdown(document: Document) -> str:
     """Format as a section in markdown."""
-    blocks = [f"## {escape_markdown(document.title)}", escape_block(capital(document.lead))]
+    blocks = [f"## {escape_markdown(document.title)}", escape_markdown(capital(document.lead))]
     for section in document.sections:
-        entries = [_markdown_entry(entry) for entry in section.entries]
-        entries += [f"- {escape_block(item)}" for item in section.items]
-        heading = f"### {section.heading}" if section.heading else ""
-        tables = [formats.to_markdown(table).strip() for table in section.tables.values()]
-        blocks += [heading, "\n".join(entries), *tables, escape_block(section.text)]
+        if section.heading:
+            blocks.append(f"### {section.heading}")
+        items = []
+        for entry in section.entries:
+            formula = f"`{entry.formula}` " if entry.formula else ""
+            items.append(f"- **{entry.term}:** {formula}{escape_markdown(entry.text)}")
+        items += [f"- {escape_markdown(item)}" for item in section.items]
+        blocks.append("\n".join(items))
+        blocks += [formats.to_markdown(table).strip() for table in section.tables.values()]
+        blocks.append(escape_markdown(section.text))
     return "\n\n".join(filter(None, blocks)) + "\n"
-
-
-def _markdown_entry(entry: Entry) -> str:
-    formula = f"`{entry.formula}` " if entry.formula else ""
-    return f"- **{entry.lead}** {formula}{escape_markdown(entry.text)}"
 
 
 def capital(text: str) -> str:

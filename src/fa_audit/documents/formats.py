@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import html
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
-# At the start of a line: quotations, rules, headings, lists.
-BLOCK_MARK = re.compile(r"^(\d*)(>|-{2,}$|=+$|(?:#{1,6}|[-+.)])(?=\s|$))")
 FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")  # begin a formula in a spreadsheet
 HTML_STYLE = (
     "<style>body{font:14px sans-serif}table{border-collapse:collapse}"
@@ -53,6 +50,8 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
     values: pd.DataFrame | None = None  # None where nothing writes them
+    name: str = ""  # of the file without its ending
+    origin: str = ""  # code and inputs, separated by semicolons
 
 
 def to_csv(table: Table) -> str:
@@ -73,14 +72,14 @@ def to_markdown(table: Table) -> str:
     """Format a GitHub-flavoured table under its caption."""
     rules = ["---:" if right else "---" for right in right_aligned(table)]
     lines = [[escape_markdown(column) for column in table.columns], rules]
-    lines += _rendered(table, MARKDOWN)
+    lines += rendered(table, MARKDOWN)
     caption = f"{escape_markdown(table.caption)}\n\n" if table.caption else ""
     return caption + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_text(table: Table) -> str:
     """Format a table for a terminal: aligned columns without the caption."""
-    lines = [list(table.columns), *_rendered(table, PLAIN)]
+    lines = [list(table.columns), *rendered(table, PLAIN)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = ""
     for first, *others in lines:
@@ -93,7 +92,7 @@ def to_html(table: Table) -> str:
     """Format a page that holds only the table, for the report."""
     import pandas as pd
 
-    frame = pd.DataFrame(_rendered(table, PLAIN), columns=table.columns)
+    frame = pd.DataFrame(rendered(table, PLAIN), columns=table.columns)
     with pd.option_context("display.max_colwidth", None):  # else pandas cuts long texts
         body = frame.to_html(index=False, border=0, justify="left")
     caption = f"<p>{html.escape(table.caption)}</p>"
@@ -109,11 +108,6 @@ def one_line(text: str) -> str:
 def escape_markdown(text: str) -> str:
     """Escape every character that markdown or a markdown table would interpret inside a line."""
     return one_line(text).translate(MARKDOWN_SPECIAL)
-
-
-def escape_block(text: str) -> str:
-    """Escape like `escape_markdown`, and also a mark of a heading, quotation or list at the start."""
-    return BLOCK_MARK.sub(r"\1\\\2", escape_markdown(text))
 
 
 def right_aligned(table: Table) -> list[bool]:
@@ -138,7 +132,8 @@ PLAIN = Dialect(one_line)
 MARKDOWN = Dialect(escape_markdown)
 
 
-def _rendered(table: Table, dialect: Dialect) -> list[list[str]]:
+def rendered(table: Table, dialect: Dialect) -> list[list[str]]:
+    """Format all cells in one format."""
     return [[render(cell, dialect) for cell in row] for row in table.rows]
 
 

@@ -7,10 +7,10 @@ down to it.
 from __future__ import annotations
 
 import re
-from html.entities import codepoint2name
+from collections.abc import Iterable
 
-from fa_audit.documents.document import Document, Entry, capital
-from fa_audit.documents.formats import Dialect, Table, one_line, render, right_aligned
+from fa_audit.documents.document import Document, capital
+from fa_audit.documents.formats import Dialect, Table, one_line, rendered, right_aligned
 
 PACKAGES = "booktabs,graphicx"
 LONG = 40  # characters of a text from which its column breaks into lines
@@ -20,8 +20,7 @@ SPECIAL = str.maketrans(
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"[": "{[}", "*": "{*}"}  # else a line break takes them for its options
 )
-LETTERS = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"  # named alike in HTML and LaTeX
-SYMBOLS = {letter: rf"\{codepoint2name[ord(letter)]}" for letter in LETTERS} | {
+SYMBOLS = {
     ">=": r"\ge", "<=": r"\le", "≥": r"\ge", "≤": r"\le", "±": r"\pm", "×": r"\times", "−": "-",  # noqa: RUF001
     "≈": r"\approx", "→": r"\to", "∞": r"\infty", "‖": r"\|", "·": r"\cdot", "log10": r"\log_{10}",
 }  # fmt: skip
@@ -34,8 +33,8 @@ MATHEMATICS = re.compile(
 
 
 def escape_latex(text: str) -> str:
-    """Escape LaTeX's special characters; write norms, powers of ten, minus signs, relations and
-    Greek as mathematics.
+    """Escape LaTeX's special characters; norms, powers of ten, minus signs and relations become
+    mathematics.
 
     Characters of other scripts pass as UTF-8, which XeLaTeX and LuaLaTeX read, and pdfLaTeX where
     it has a font.
@@ -43,6 +42,7 @@ def escape_latex(text: str) -> str:
     >>> escape_latex("50% of ||g_L|| >= 1e-7")
     '50\\\\% of $\\\\|g_L\\\\|$ $\\\\ge$ $10^{-7}$'
     """
+    # Every other part is what the pattern has found.
     parts = MATHEMATICS.split(one_line(text))
     parts[::2] = [part.translate(SPECIAL) for part in parts[::2]]
     parts[1::2] = [f"${_mathematics(part)}$" for part in parts[1::2]]
@@ -75,40 +75,34 @@ def slug(*parts: str) -> str:
 BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
 
 
-def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "") -> str:
+def to_latex(table: Table) -> str:
     r"""Format a ``table`` with booktabs rules, a caption, a label, and notes below it.
 
-    Args:
-        origin: what the table was made from, for a comment.
-        name: the label is ``tab:NAME``; without a name there is none.
-        title: if the caption begins with it, the rest of the caption becomes the notes.
+    The first sentence of the table's caption is the caption, the others are the notes. The label is
+    ``tab:NAME``; the origin is a comment.
     """
-    caption, title = one_line(table.caption), one_line(title)
-    notes = ""
-    if title and caption.startswith(f"{title}. "):
-        caption, notes = f"{title}.", caption.removeprefix(f"{title}. ")
-    lines = [f"% {comment}" for comment in origin.split("; ") if comment]
+    title, stop, notes = one_line(table.caption).partition(". ")
+    lines = [f"% {comment}" for comment in table.origin.split("; ") if comment]
     lines += [rf"% needs \usepackage{{{PACKAGES}}}", r"\begin{table}[htbp]", r"\centering\small"]
-    if caption:
-        label = rf"\label{{tab:{name}}}" if name else ""
-        lines.append(rf"\caption{{{escape_latex(caption)}}}{label}")
-    lines.append(_tabular(table))
-    if notes:
-        lines.append(rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(notes)}}}")
-    return "\n".join([*lines, r"\end{table}", ""])
-
-
-def _tabular(table: Table) -> str:
+    if title:
+        caption = escape_latex(title + stop.strip())
+        label = rf"\label{{tab:{table.name}}}" if table.name else ""
+        lines.append(rf"\caption{{{caption}}}{label}")
     columns = list(zip(*table.rows)) or [()] * len(table.columns)
     kinds = ""
     for right, cells in zip(right_aligned(table), columns):
         longest = max((len(cell) for cell in cells if isinstance(cell, str)), default=0)
         kinds += r"p{5cm}" if longest > LONG else "lr"[right]
-    lines = [rf"{BEGIN}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
-    lines += [" & ".join(map(escape_latex, table.columns)) + r" \\", r"\midrule"]
-    for row in table.rows:
-        lines.append(" & ".join(render(cell, LATEX) for cell in row) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}"])
+    lines += [rf"{BEGIN}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
+    header, *body = [map(escape_latex, table.columns), *rendered(table, LATEX)]
+    lines += [_row(header), r"\midrule", *map(_row, body), r"\bottomrule", r"\end{tabular}}"]
+    if notes:
+        lines.append(rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(notes)}}}")
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
 
 
 def document_to_latex(document: Document) -> str:
@@ -121,20 +115,17 @@ def document_to_latex(document: Document) -> str:
     for section in document.sections:
         if section.heading:
             lines.append(rf"\subsubsection*{{{section.heading}}}")
-        entries = [_latex_entry(entry) for entry in section.entries]
+        entries = []
+        for entry in section.entries:
+            formula = f"${entry.latex}$" if entry.latex else _breakable(entry.formula)
+            lead = rf"\item \textbf{{{escape_latex(entry.term)}:}}"
+            entries.append(" ".join(filter(None, (lead, formula, _breakable(entry.text)))))
         entries += [rf"\item {_breakable(item)}" for item in section.items]
         if entries:
             lines += [r"\begin{itemize}\raggedright", *entries, r"\end{itemize}"]
-        for name, table in section.tables.items():
-            lines.append(to_latex(table, name=slug(document.label, name)))
+        lines += map(to_latex, section.tables.values())
         lines.append(_breakable(section.text))
     return "\n".join(filter(None, lines)) + "\n"
-
-
-def _latex_entry(entry: Entry) -> str:
-    formula = f"${entry.latex}$" if entry.latex else _breakable(entry.formula)
-    lead = rf"\item \textbf{{{escape_latex(entry.lead)}}}"
-    return " ".join(filter(None, (lead, formula, _breakable(entry.text))))
 
 
 def _breakable(text: str) -> str:

@@ -10,12 +10,13 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from fa_audit.core.errors import AuditError
+from fa_audit.documents.writers import TABLES
 
 RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the ending; wildcards of the same names
 ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
 RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
 LOCK = "results/.lock"  # held while a workflow is at work in the folder
-ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": ("csv", "md", "tex", "html")}
+ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 SCORECARD_ENDINGS = ("csv", "md")
 EVIDENCE = ("audits.json", "trajectories.csv")  # of a setting, which figures and tables read
 IDENTITY = {

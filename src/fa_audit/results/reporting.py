@@ -25,7 +25,7 @@ def report(judgement: Judgement) -> Document:
     shown = tuple(
         part for part in sections if any([part.items, part.entries, part.tables, part.text])
     )
-    return Document(short.title, shown, short.lead, f"audit {first.run or first.method}")
+    return Document(short.title, shown, short.lead)
 
 
 def _credit(audit: Audit) -> Iterator[Entry]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fa_audit.core.files import write_json, write_text
 from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
-from fa_audit.documents.formats import Table, to_csv, to_html, to_markdown
-from fa_audit.documents.latex import to_latex
+from fa_audit.documents import writers
+from fa_audit.documents.formats import Table
 from fa_audit.results.tables import TABLES
 from fa_audit.results.tidy import Tidy, read_tidy
 
@@ -25,7 +26,7 @@ def write_table(
     """Build one table in every format, and write where it comes from; arguments as of
     `write_figure`.
 
-    The endings .csv, .md, .tex and .html choose the format; in LaTeX the label is the file's name.
+    The files' endings choose the formats, by `writers.TABLES`.
 
     Raises:
         AuditError: a file is not a table.
@@ -34,12 +35,8 @@ def write_table(
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     words = {"title": entry["title"], "labels": entry["labels"]}
     table = call("table", TABLES, entry["kind"], Table, tidy, **words)
-    formats = {".csv": to_csv, ".md": to_markdown, ".html": to_html}
     for path in map(Path, tables):
-        if path.suffix == ".tex":
-            text = to_latex(table, str(origin), name=path.stem, title=entry["title"])
-        else:
-            text = formats[path.suffix](table)
-        write_text(path, text)
+        named = replace(table, name=path.stem, origin=str(origin))
+        write_text(path, writers.TABLES[path.suffix[1:]](named))
     if origin_file:
         write_json(origin_file, origin.to_dict())

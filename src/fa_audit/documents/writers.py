@@ -1,0 +1,22 @@
+"""How tables and documents are written. A new format is a function and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fa_audit.documents import document, formats, latex
+from fa_audit.documents.document import Document
+from fa_audit.documents.formats import Table
+
+# Ending of the file -> the text of the file. Every table of a configuration has all of them.
+TABLES: dict[str, Callable[[Table], str]] = {
+    "csv": formats.to_csv,
+    "md": formats.to_markdown,
+    "tex": latex.to_latex,
+    "html": formats.to_html,
+}
+# Value of `fa-audit report --format` -> the text of the report.
+DOCUMENTS: dict[str, Callable[[Document], str]] = {
+    "markdown": document.to_markdown,
+    "latex": latex.document_to_latex,
+}
