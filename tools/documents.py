@@ -21,7 +21,6 @@ TOOLS = (  # later ones read what earlier ones wrote
     "methods_table",
     "schemas",
     "command_line",
-    "pictures",
     "reproduction",
     "readme",
     "notebook",
