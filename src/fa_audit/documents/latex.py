@@ -106,7 +106,9 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def document_to_latex(document: Document) -> str:
-    r"""Format as a ``\subsection*`` to ``\input``, its tables with labels ``tab:LABEL-...``."""
+    r"""Format a document as a ``\subsection*`` for ``\input``; its tables get labels
+    ``tab:LABEL-...``.
+    """
     lines = [
         rf"% needs \usepackage{{{PACKAGES}}}",
         rf"\subsection*{{{_breakable(document.title)}}}",

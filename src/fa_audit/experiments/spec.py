@@ -217,15 +217,12 @@ ClipGroups = Annotated[
 ]
 Normalise = Annotated[
     bool,
-    Field(
-        description="whether credits are divided by their root mean square where a method asks"
-        " for it"
-    ),
+    Field(description="divide credits by their root mean square, if the method asks for it"),
 ]
 RmsFloor = Annotated[
     float, Field(ge=0, description="added to that root mean square, written like 1.0e-6")
 ]
-FrozenEmbedding = Annotated[bool, Field(description="the embedding stays at initialisation")]
+FrozenEmbedding = Annotated[bool, Field(description="keep the embedding at initialisation")]
 Validation = Annotated[
     float,
     Field(ge=0, lt=1, description="fraction of the training set that is held out to choose by"),
