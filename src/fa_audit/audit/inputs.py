@@ -374,7 +374,7 @@ def _described(model: nn.Module, description: Description, x: Tensor) -> Network
     except NotWhole as error:
         for proposal in propose(model, x):
             if proposal.covered >= LEAST_COVERED:
-                raise AuditError(f"{error} Whole are those of {proposal.python}.") from error
+                raise AuditError(f"{error} These states are whole: {proposal.python}.") from error
         raise
 
 

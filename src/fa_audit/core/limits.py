@@ -46,7 +46,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
     """Check that no more GPU jobs start at once than the GPUs of this machine take.
 
     Args:
-        limits: Snakemake's limit of every resource; a missing one is unlimited.
+        limits: the workflow's limit of every resource; a missing one is unlimited.
 
     Raises:
         AuditError: gpu has no limit, or too large a one.

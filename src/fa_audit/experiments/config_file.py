@@ -93,7 +93,7 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
 
 
 def typed(value: Any) -> Any:
-    """Convert numbers inside mappings of ``--config``, which Snakemake leaves as texts."""
+    """Convert numbers inside mappings of ``--config``, which the workflow leaves as texts."""
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):
