@@ -36,14 +36,12 @@ def _first_epoch(check: str) -> Column:
 REGIME = (GROWTH, GRADIENT, _first_epoch("scale"), _first_epoch("reference"))
 REGIME_NOTE = (
     "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 "
-    "fire: mean ± sample "
-    "standard deviation over the seeds in which they do."
+    "fire: mean ± sample standard deviation over the seeds in which they do."
 )
 FOUR_CHECK_NOTE = (
-    "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, "
-    "and how many seeds agree; "
-    "borderline: the distances' t-interval contains 0 (growth and gradient in decades, others "
-    "as differences)."
+    "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and"
+    " how many seeds agree; borderline: the distances' t-interval contains 0 (growth and "
+    "gradient in decades, others as differences)."
 )
 
 MAIN_AUDIT = (
@@ -57,11 +55,9 @@ MAIN_AUDIT = (
     FOUR_CHECK,
 )
 MAIN_AUDIT_NOTE = (
-    "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over "
-    "seeds; margin: accuracy "
-    "minus own frozen baseline, seed by seed; growth: largest over seeds; ||g_L||: median over "
-    "seeds. "
-    f"{FOUR_CHECK_NOTE}"
+    "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over seeds;"
+    " margin: accuracy minus own frozen baseline, seed by seed; growth: largest over seeds; "
+    f"||g_L||: median over seeds. {FOUR_CHECK_NOTE}"
 )
 
 
@@ -69,30 +65,28 @@ def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return accuracy, frozen baselines, scale, reference and verdicts of one setting."""
     shown = replace(tidy, runs=with_margin(tidy.runs))
     caption = f"{title}. {MAIN_AUDIT_NOTE}"
-    return run_table(shown, MAIN_AUDIT, rows=by_setting(tidy), caption=caption, labels=labels)
+    return run_table(shown, MAIN_AUDIT, caption=caption, labels=labels)
 
 
 COMPARISON = (ACCURACY, OWN_FROZEN, *REGIME, THREE_CHECK, FOUR_CHECK)
 COMPARISON_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same "
-    "setting: mean over seeds; "
-    f"{REGIME_NOTE} {FOUR_CHECK_NOTE}"
+    f"setting: mean over seeds; {REGIME_NOTE} {FOUR_CHECK_NOTE}"
 )
 
 
 def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one row per setting and run: architectures, data sets or controls compared."""
     caption = f"{title}. {COMPARISON_NOTE}"
-    return run_table(tidy, COMPARISON, rows=by_setting(tidy), caption=caption, labels=labels)
+    return run_table(tidy, COMPARISON, caption=caption, labels=labels)
 
 
 SIZES = ("width", "depth", "epochs", "lr", *OWN_OPTIONS)
 VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, *REGIME, THREE_CHECK)
 VARIATION_NOTE = (
-    "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1): "
-    "mean ± sample standard deviation over seeds; own frozen baseline of the same network and "
-    "budget: mean over seeds; "
-    f"{REGIME_NOTE}"
+    "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1):"
+    " mean ± sample standard deviation over seeds; own frozen baseline of the same network and "
+    f"budget: mean over seeds; {REGIME_NOTE}"
 )
 
 
@@ -143,15 +137,12 @@ PENALTY = (
     THREE_CHECK,
 )
 PENALTY_NOTE = (
-    "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): "
-    "mean ± sample standard "
-    "deviation over seeds; fresh-B null (the deep cosine with 20 feedback draws that the "
-    "network has never seen): mean "
-    "and standard deviation of the draws, averaged over seeds; nudging (change of the loss by "
-    "a step along the "
-    "credit, negative where it helps): mean over seeds; growth: largest over seeds; ||h_L||, "
-    "||g_L||: median over "
-    "seeds. Deep: mean over the blocks l >= 1."
+    "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): mean "
+    "± sample standard deviation over seeds; fresh-B null (the deep cosine with 20 feedback "
+    "draws that the network has never seen): mean and standard deviation of the draws, averaged "
+    "over seeds; nudging (change of the loss by a step along the credit, negative where it "
+    "helps): mean over seeds; growth: largest over seeds; ||h_L||, ||g_L||: median over seeds. "
+    "Deep: mean over the blocks l >= 1."
 )
 
 
@@ -187,17 +178,13 @@ NULL_CALIBRATION = (
     GRADIENT,
 )
 NULL_CALIBRATION_NOTE = (
-    "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean "
-    "over the blocks l >= 1; "
-    "null: mean and sample standard deviation of the same over 20 feedback draws that the "
-    "network has never seen; z: "
-    "deep cosine minus null mean, in null deviations, seed by seed (of 20 fresh draws 19 lie "
-    "within ±1.96); clamped "
-    "cosine: the deep cosine with norms clamped at 1e-8. All are means over seeds, ± their "
-    "sample standard deviation; "
+    "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean over "
+    "the blocks l >= 1; null: mean and sample standard deviation of the same over 20 feedback "
+    "draws that the network has never seen; z: deep cosine minus null mean, in null deviations, "
+    "seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep cosine with "
+    "norms clamped at 1e-8. All are means over seeds, ± their sample standard deviation; "
     "||g_L||: median over seeds. Methods without random feedback have no null, and draws that "
-    "all give the same cosine "
-    "no z."
+    "all give the same cosine no z."
 )
 
 
@@ -208,4 +195,4 @@ def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Ta
     z = (cosine - mean) / deviation.where(deviation > RESOLUTION)
     shown = replace(tidy, runs=tidy.runs.assign(z=z))
     caption = f"{title}. {NULL_CALIBRATION_NOTE}"
-    return run_table(shown, NULL_CALIBRATION, rows=by_setting(tidy), caption=caption, labels=labels)
+    return run_table(shown, NULL_CALIBRATION, caption=caption, labels=labels)

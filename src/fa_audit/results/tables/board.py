@@ -15,7 +15,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import short_number
 from fa_audit.results.standings import with_standings
-from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, by_setting, run_table
+from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_table
 from fa_audit.results.tidy import Tidy
 
 TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
@@ -101,7 +101,6 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     return run_table(
         shown,
         IN_TERMINAL if narrow else columns,
-        rows=by_setting(shown),
         caption=f"{title}. {NOTE}",
         labels=named,
     )

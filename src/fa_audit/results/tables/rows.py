@@ -36,9 +36,13 @@ class Column:
 
     def cell(self, group: pd.DataFrame) -> Number:
         """Print the statistic of one row's seeds."""
-        found = summary_of(group[self.quantity])
-        scaled = {name: _times(self.scale, found[name]) for name in STATISTICS}
-        has_interval = self.spread == "interval" and scaled["low"] is not None
+        found = _summary_of(group[self.quantity])
+        scaled = {}
+        for name in STATISTICS:
+            scaled[name] = None if found[name] is None else self.scale * found[name]
+        interval = None
+        if self.spread == "interval" and scaled["low"] is not None:
+            interval = scaled["low"], scaled["high"]
         return Number(
             scaled[self.statistic],
             decimals=self.decimals,
@@ -47,12 +51,12 @@ class Column:
             measured=found["n"],
             of=len(group),
             absent=self.absent,
-            interval=(scaled["low"], scaled["high"]) if has_interval else None,
+            interval=interval,
         )
 
     def values(self, group: pd.DataFrame) -> dict[str, Any]:
         """Return one row's values for the CSV: `STATISTICS` in full precision."""
-        found = summary_of(group[self.quantity])
+        found = _summary_of(group[self.quantity])
         return {f"{self.quantity}_{name}": value for name, value in found.items()}
 
 
@@ -69,18 +73,7 @@ class TextColumn:
         return {self.heading: found.value if isinstance(found, Number) else found}
 
 
-def three_check(group: pd.DataFrame) -> str:
-    """Return the three-check verdict over the seeds, with the number of seeds that share it."""
-    return judged(group).text(THREE)
-
-
-def four_check(group: pd.DataFrame) -> str:
-    """Return the four-check verdict over the seeds, and what would settle a borderline one."""
-    found = judged(group)
-    return "; ".join(filter(None, [found.text(FOUR), found.settling]))
-
-
-def outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
+def _outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
     """Return for every check, by label: outcome, mean distance from the limit with its 95 %
     interval, and the number of seeds in which it fires.
     """
@@ -93,6 +86,12 @@ def outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
         found |= {label: outcome, f"{label}_distance": check.distance}
         found |= {f"{label}_low": low, f"{label}_high": high, f"{label}_fires": check.count}
     return found
+
+
+def _four_check(group: pd.DataFrame) -> str:
+    found = judged(group)
+    settling = f"; {found.settling}" if found.settling else ""
+    return found.text(FOUR) + settling
 
 
 def _fires(group: pd.DataFrame) -> str:
@@ -124,8 +123,9 @@ def _checks(group: pd.DataFrame) -> str:
 FIRES = TextColumn("fires", _fires)
 CHECKS = TextColumn("checks", _checks)
 N = TextColumn("n", lambda group: Number(len(group), decimals=0))
-THREE_CHECK = TextColumn("three-check", three_check)
-FOUR_CHECK = TextColumn("four-check", four_check)
+# The verdict over all seeds, with the number of seeds that share it.
+THREE_CHECK = TextColumn("three-check", lambda group: judged(group).text(THREE))
+FOUR_CHECK = TextColumn("four-check", _four_check)
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
@@ -140,52 +140,44 @@ def run_table(
     tidy: Tidy,
     columns: Sequence[Column | TextColumn],
     *,
-    rows: Iterable[tuple[str, str]],
     caption: str,
     labels: Mapping[str, str],
+    rows: Iterable[tuple[str, str]] | None = None,
 ) -> Table:
     """Return a table with a row for every (setting, run), led by the setting if there are several.
 
     Args:
+        rows: default `by_setting`.
         labels: printed names of runs and settings; others keep their own names.
     """
-    has_credits = any(isinstance(c, Column) and c.quantity.endswith(AT_INPUT) for c in columns)
     groups = dict(list(tidy.runs.sort_values("seed").groupby(["setting", "run"])))
-    # A table of one setting names it in its title.
-    leading = ("setting", "run") if len(tidy.settings) > 1 else ("run",)
+    all_columns = [N, *columns]
     cells, values = [], []
-    for setting, run in rows:
+    for setting, run in rows or by_setting(tidy):
         group = groups[setting, run]
-        names = {
-            "setting": labels.get(setting, setting),
-            "run": labels.get(run, run) + _stopped(group),
-        }
-        shown = [column.cell(group) for column in (N, *columns)]
-        cells.append((*(names[name] for name in leading), *shown))
+        stopped = int(group["stopped_after"].notna().sum())
+        name = labels.get(run, run)
+        if stopped:
+            name += f" (stopped early {stopped}/{len(group)})"
+        shown = [column.cell(group) for column in all_columns]
+        cells.append([labels.get(setting, setting), name, *shown])
         found: dict[str, Any] = {"setting": setting, "run": run}
-        for column in (N, *columns):
+        for column in all_columns:
             found |= column.values(group)
-        found |= outcomes_of(group)
-        values.append(found)
-    headings = [column.heading for column in columns]
+        values.append(found | _outcomes_of(group))
+    headings = ["setting", "run", *(column.heading for column in all_columns)]
+    # A table of one setting names it in its title.
+    first = 0 if len(tidy.settings) > 1 else 1
+    has_credits = any(isinstance(c, Column) and c.quantity.endswith(AT_INPUT) for c in columns)
     return Table(
         f"{caption}{CREDITS * has_credits} {INCOMPLETE}",
-        (*leading, N.heading, *headings),
-        tuple(cells),
+        tuple(headings[first:]),
+        tuple(tuple(row[first:]) for row in cells),
         pd.DataFrame(values),
     )
 
 
-def _times(scale: float, value: float | None) -> Any:
-    return None if value is None else scale * value
-
-
-def _stopped(group: pd.DataFrame) -> str:
-    stopped = int(group["stopped_after"].notna().sum())
-    return f" (stopped early {stopped}/{len(group)})" if stopped else ""
-
-
-def summary_of(values: pd.Series) -> dict[str, Any]:
+def _summary_of(values: pd.Series) -> dict[str, Any]:
     """Return `STATISTICS` of the measured seeds; None for a statistic that does not exist.
 
     ``low`` and ``high`` are the ends of the 95 % t-interval. If a value is infinite, only mean,
