@@ -110,21 +110,6 @@ def batches(count):
     return [batch_of(SHAPE, seed=100 + step) for step in range(count)]
 
 
-@pytest.mark.parametrize(
-    "steps, lr, decay, penalty", [(1, 0.01, 0.1, 0), (25, 3e-3, 0.5, 0.1), (150, 0.05, 2.0, 0)]
-)
-def test_forward_and_feedback_weights_converge_by_the_decay_alone(steps, lr, decay, penalty):
-    learner = learner_of("kolen_pollack", lr=lr, weight_decay=decay, penalty=penalty, shape=SHAPE)
-    before = [(w.clone(), b.clone()) for _, w, b in partners(learner)]
-    take_steps(learner, batches(steps))
-    for (_, w, b), (old_w, old_b) in zip(partners(learner), before, strict=True):
-        torch.testing.assert_close(
-            w - b, (1 - lr * decay) ** steps * (old_w - old_b), rtol=0, atol=1e-13
-        )
-        assert (w - old_w).abs().max() > 1e-3
-        assert steps < 150 or (w - b).abs().max() < 1e-6
-
-
 def test_frozen_blocks_keep_forward_and_feedback_weights():
     learner = learner_of("kolen_pollack", frozen_blocks=2, weight_decay=0.5, lr=0.01, shape=SHAPE)
     before = [(name, w.clone(), b.clone()) for name, w, b in partners(learner)]
