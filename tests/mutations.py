@@ -176,7 +176,7 @@ MUTATIONS: dict[str, Mutation] = {
          "credits as they are are gradients of the per-sample loss", "architectures"),
         ("clip-early", "training/optimiser.py", "for parameters, norm in self.clips:", "for parameters, norm in ():",
          "the gradients together are no longer than clip", "engine"),
-        ("clip-groups", "training/learner.py", "for part in (network.embed, *network.blocks)", "for part in (network,)",
+        ("clip-groups", "training/learner.py", "parts = (network.embed, *network.blocks, network.head, self.state)", "parts = (network, self.state)",
          "every group is clipped by itself", "engine"),
         ("frozen-embedding", "training/learner.py", "embed.train(not self.spec.frozen_embedding)", "embed.train()",
          "a frozen embedding keeps its running statistics", "architectures"),

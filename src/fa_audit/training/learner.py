@@ -75,12 +75,8 @@ class Learner:
             return [([*network.parameters(), *self.state.parameters()], spec.clip)]
         if not spec.clip_groups:
             return []
-        parts = [list(part.parameters()) for part in (network.embed, *network.blocks)]
-        body = {id(parameter) for part in parts for parameter in part}
-        # The rest is the head's.
-        parts.append([p for p in network.parameters() if id(p) not in body])
-        parts.append(list(self.state.parameters()))
-        return [(part, spec.clip_groups) for part in parts if part]
+        parts = (network.embed, *network.blocks, network.head, self.state)
+        return [(list(part.parameters()), spec.clip_groups) for part in parts]
 
 
 def _learning(module: nn.Module) -> list[nn.Parameter]:
@@ -112,7 +108,9 @@ def build(
         AuditError: unknown architecture or method, an invalid user-defined architecture, or more
             frozen blocks than there are.
     """
-    options = dict(spec.architecture_options) | ({"depth": 0} if spec.shallow else {})
+    options = dict(spec.architecture_options)
+    if spec.shallow:
+        options["depth"] = 0
     size = {"image_shape": image_shape, "classes": classes}
     method = method or load_method(spec.method)
     # Weights, then feedback: the draws after `torch.manual_seed(seed)`.
@@ -120,25 +118,25 @@ def build(
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         network.image_shape = image_shape
         if spec.architecture not in ARCHITECTURES:
-            _check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
+            with naming_errors("architecture", ARCHITECTURES, spec.architecture):
+                _check_network(spec.architecture, network, classes, options.get("depth"))
         if method.equal_widths and network.reshapes:
             raise AuditError(
-                f"method '{spec.method}' reads all states alike (equal_widths); found blocks of "
-                f"'{spec.architecture}'"
-                " that change the shape of their states. Train this network with another method."
+                f"method '{spec.method}' reads all states alike (equal_widths); found blocks of"
+                f" '{spec.architecture}' that change the shape of their states. Train this network"
+                " with another method."
             )
         with naming_errors("method", METHODS, spec.method):
             state = method.init_state(network, torch.default_generator)
     if not isinstance(state, nn.Module):
         raise AuditError(
-            f"method '{spec.method}': init_state returned {shortened(state)}; expected a "
-            "torch.nn.Module that"
-            " holds what the method keeps."
+            f"method '{spec.method}': init_state returned {shortened(state)}; expected a"
+            " torch.nn.Module that holds what the method keeps."
         )
-    if spec.frozen_blocks > len(network.blocks):
+    depth = len(network.blocks)
+    if spec.frozen_blocks > depth:
         raise AuditError(
-            f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} "
-            "blocks."
+            f"frozen_blocks: found {spec.frozen_blocks}; the network has {depth} blocks."
         )
     # Only now: `init_state` may read which parameters there are, and must not see frozen ones.
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
@@ -147,43 +145,33 @@ def build(
     return Learner(spec, image_shape, network, method, state)
 
 
-def _check_network(
-    name: str,
-    network: Network,
-    image_shape: tuple[int, ...],
-    classes: int,
-    depth: int | None = None,
-) -> None:
+def _check_network(name: str, network: Network, classes: int, depth: int | None) -> None:
     """Check on two blank images that a user-defined network has the interface of `Network`.
 
     Args:
         depth: the requested number of blocks; None for the default.
 
     Raises:
-        AuditError: the network fails, or has other classes, blocks or states than requested.
+        AuditError: the network has other classes, blocks or states than requested.
     """
-    with naming_errors("architecture", ARCHITECTURES, name), untouched(network), torch.no_grad():
-        logits, states = network(torch.zeros(2, *image_shape), return_hidden=True)
-        found = {
-            "classes": network.classes,
-            "logits": tuple(logits.shape),
-            "blocks": len(network.blocks),
-            "vectors": [tuple(network.read(h).shape) for h in states],
-            "reshapes": network.reshapes,
-        }
-    widths = network.widths or (network.width,) * (len(network.blocks) + 1)
-    expected = {
-        "classes": classes,
-        "logits": (2, classes),
-        "blocks": len(network.blocks) if depth is None else depth,
-        "vectors": [(2, width) for width in widths],
-        "reshapes": network.reshapes or len(set(widths)) > 1,
-    }
-    for what, right in expected.items():
-        if found[what] != right:
-            images = f"for two images of {classes} classes"
+    with untouched(network), torch.no_grad():
+        logits, states = network(torch.zeros(2, *network.image_shape), return_hidden=True)
+        vectors = [tuple(network.read(h).shape) for h in states]
+    blocks = len(network.blocks)
+    widths = network.widths or (network.width,) * (blocks + 1)
+    # What, as found, as expected.
+    properties = [
+        ("classes", network.classes, classes),
+        ("logits", tuple(logits.shape), (2, classes)),
+        ("blocks", blocks, blocks if depth is None else depth),
+        ("vectors", vectors, [(2, width) for width in widths]),
+        ("reshapes", network.reshapes, network.reshapes or len(set(widths)) > 1),
+    ]
+    for what, found, expected in properties:
+        if found != expected:
             raise AuditError(
-                f"architecture '{name}': found {what} {found[what]} {images}; expected {right}."
+                f"architecture '{name}': found {what} {found} for two images of {classes} classes;"
+                f" expected {expected}."
             )
 
 
@@ -191,46 +179,27 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     """Check the method's credits on one minibatch before the training, and leave everything
     unchanged.
 
-    Credits of a wrong shape would otherwise broadcast, train and be audited.
-
     Raises:
         AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and
             one for the embedding.
     """
-    network = learner.network
-    with untouched(network):
+    with untouched(learner.network):
         run = learner.trace(x)
         with naming_errors("method", METHODS, learner.spec.method):
-            credits = learner.method.credits(network, run, labels, learner.state)
-    check_shapes(learner, credits, len(x), run.logits.dtype, finite=True)
+            credits = learner.method.credits(learner.network, run, labels, learner.state)
+    problem = shape_problem(learner.network, credits, len(x), run.logits.dtype)
+    refuse_credits(learner, len(x), problem or _value_problem(credits))
 
 
-def check_shapes(
-    learner: Learner,
-    credits: Credits,
-    rows: int,
-    dtype: torch.dtype | None = None,
-    *,
-    finite: bool = False,
-) -> None:
-    """Check the number and shapes of credits, and if given their type and values.
-
-    Raises:
-        AuditError: as `check_credits`.
-    """
-    network = learner.network
-    problem = shape_problem(network, credits, rows, dtype)
-    if finite and not problem:
-        problem = _value_problem(credits)
+def refuse_credits(learner: Learner, rows: int, problem: str) -> None:
+    """Raise the error for credits of a batch of `rows` samples, unless `problem` is empty."""
     if problem:
-        widths = network.widths or network.width
+        network = learner.network
         raise AuditError(
-            f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; "
-            "expected"
-            f" {len(network.blocks)} for the blocks and 1 for the embedding, each ({rows}, d) "
-            f"with d of {widths},"
-            " finite and of the network's type. Correct `credits`; "
-            "fa_audit.testing.check_method finds more."
+            f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem};"
+            f" expected {len(network.blocks)} for the blocks and 1 for the embedding, each"
+            f" ({rows}, d) with d of {network.widths or network.width}, finite and of the network's"
+            " type. Correct `credits`; fa_audit.testing.check_method finds more."
         )
 
 
@@ -244,9 +213,13 @@ def _value_problem(credits: Credits) -> str:
     return ""
 
 
-def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
+def shape_problem(
+    network: Network, credits: Credits, rows: int, dtype: torch.dtype | None = None
+) -> str:
     """Say what is wrong with the number, shapes or type of credits; return an empty text if nothing
     is.
+
+    Credits of a wrong shape would broadcast, train and be audited.
     """
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
@@ -257,9 +230,9 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
     for layer, (name, a) in enumerate(credits.by_name().items()):
         if not isinstance(a, Tensor):
             return f"{type(a).__name__} for {name}"
-        shape = (rows, network.width_of(layer))
-        if a.is_sparse or a.shape != shape or a.dtype != (dtype or a.dtype):
-            return f"{'sparse ' * a.is_sparse}{tuple(a.shape)} of {a.dtype} for {name}"
+        fits = a.shape == (rows, network.width_of(layer)) and dtype in (None, a.dtype)
+        if a.is_sparse or not fits:
+            return f"{tuple(a.shape)} of {a.dtype} ({a.layout}) for {name}"
     return ""
 
 

@@ -16,23 +16,31 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.measured import AT_INPUT
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import cosine, growth, median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
 from fa_audit.networks.trace import accuracy_of, reference, untouched
-from fa_audit.training.learner import Learner, build, check_credits, check_shapes, learn
+from fa_audit.training.learner import (
+    Learner,
+    build,
+    check_credits,
+    learn,
+    refuse_credits,
+    shape_problem,
+)
 from fa_audit.training.monitor import should_stop
 from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
-from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
+from fa_audit.training.trajectory import Row
 
 # Samples of the second gradient norm, as of the published snapshots.
 WIDE = 1024
 Batches = list[tuple[Tensor, Tensor]]
-# Loss and accuracy of an epoch's minibatches.
-_Seen = tuple[float | None, float | None]
+# Of an untrained network's minibatches: there are none.
+_UNSEEN: Row = {"train_loss": None, "train_accuracy": None}
 log = logging.getLogger(__name__)
 
 
@@ -96,7 +104,7 @@ def train(
 
 
 def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> dict[str, Any]:
-    """Train until the last epoch or the monitor's stop; return epoch, seconds and history."""
+    """Train until the last epoch, or until the monitor stops; return epoch, seconds and history."""
     spec, optimiser = learner.spec, learner.optimiser()
     progress: dict[str, Any] = {"epoch": 0, "seconds": 0.0, "history": []}
     past = resume.load(learner, optimiser) if resume else None
@@ -126,24 +134,20 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
 
 
 def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
-    """Return copies of the parameters that the run keeps at initialisation, by name."""
-    if not (learner.spec.frozen_blocks or learner.spec.frozen_embedding):
-        return {}
+    """Return copies of the parameters that do not learn, by name."""
     parameters = learner.network.named_parameters()
     return {name: p.clone() for name, p in parameters if not p.requires_grad}
 
 
 def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
-    """Check that frozen parameters are unchanged: a baseline must not learn."""
-    moved = []
-    for name, p in learner.network.named_parameters():
-        if name in drawn and (p.requires_grad or not torch.equal(p, drawn[name])):
-            moved.append(name)
+    """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
+    kept = _frozen_parameters(learner)
+    moved = [n for n, p in drawn.items() if n not in kept or not torch.equal(p, kept[n])]
     if moved:
         raise AuditError(
-            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or "
-            "thawed after training;"
-            " expected every bit as it was drawn. Leave the network's parameters to the engine."
+            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or"
+            " thawed after training; expected every bit as it was drawn. Leave the network's"
+            " parameters to the engine."
         )
 
 
@@ -151,17 +155,15 @@ def _log_epoch(spec: RunSpec, rows: list[Row], seconds: float) -> None:
     last = rows[-1]
     growths = [row["growth"] for row in rows[:-1]]
     log.info(
-        f"epoch {last['epoch']}/{spec.epochs}  loss {last['train_loss']:.4f}  test accuracy "
-        f"{last['test_accuracy']:.4f}"
-        f"  growth {max(growths, default=1):.3g}  ||h_L|| {last['hidden_norm']:.3g}  ||g_L|| "
-        f"{last['grad_norm']:.3g}"
-        f"  {seconds:.2f} s"
+        f"epoch {last['epoch']}/{spec.epochs}  loss {last['train_loss']:.4f}"
+        f"  test accuracy {last['test_accuracy']:.4f}  growth {max(growths, default=1):.3g}"
+        f"  ||h_L|| {last['hidden_norm']:.3g}  ||g_L|| {last['grad_norm']:.3g}  {seconds:.2f} s"
     )
 
 
 def _run_epoch(
     learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int
-) -> _Seen:
+) -> Row:
     """Train for one epoch at the cosine schedule's learning rate.
 
     Return loss and accuracy of the augmented minibatches, each before its update.
@@ -187,7 +189,7 @@ def _run_epoch(
         total += step_loss * len(labels)
         hits += step_hits
         optimiser.step()
-    return total.item() / count, hits.item() / count
+    return {"train_loss": total.item() / count, "train_accuracy": hits.item() / count}
 
 
 def _batches(
@@ -206,9 +208,7 @@ def _batches(
         yield x, targets
 
 
-def observe(
-    learner: Learner, test: Batches, *, epoch: int, seen: _Seen = (None, None)
-) -> list[Row]:
+def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch. A row's growth and cosines belong to the block that
@@ -224,19 +224,20 @@ def observe(
         wide_gradients = reference(learner.network, *wide).gradients
         accuracy = accuracy_of(learner.network, test)
     norms = list(map(median_norm, truth.states))
-    columns = (
-        norms,
-        map(median_norm, truth.gradients),
-        # The last state is read by no block.
-        [*growth(norms), None],
-        [*_cosines(credits, truth.gradients[1:]), None],
-        [*_cosines(credits, truth.gradients), None],
-        map(median_norm, wide_gradients),
-    )
+    # The last state is read by no block: it has no growth and no credit.
+    columns = {
+        "hidden_norm": norms,
+        "grad_norm": list(map(median_norm, truth.gradients)),
+        "growth": [*growth(norms), None],
+        "cosine": [*_cosines(credits, truth.gradients[1:]), None],
+        f"cosine{AT_INPUT}": [*_cosines(credits, truth.gradients), None],
+        "grad_norm_1024": list(map(median_norm, wide_gradients)),
+    }
     rows = []
-    for layer, values in enumerate(zip(*columns)):
-        row = (epoch, layer, *values, *seen, accuracy)
-        rows.append(dict(zip(TRAJECTORY_COLUMNS, row, strict=True)))
+    for layer in range(len(norms)):
+        row: Row = {"epoch": epoch, "layer": layer}
+        row |= {name: values[layer] for name, values in columns.items()}
+        rows.append(row | seen | {"test_accuracy": accuracy})
     return rows
 
 
@@ -252,5 +253,6 @@ def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, 
     """
     run = learner.trace(x)
     credits = learner.method.credits(learner.network, run, labels, learner.state)
-    check_shapes(learner, credits, len(x))
+    # Also of audits, whose method may be another than the one that was trained with.
+    refuse_credits(learner, len(x), shape_problem(learner.network, credits, len(x)))
     return credits.blocks

@@ -27,27 +27,32 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
     """Return whether all checks of a monitor fire at the last epoch; False without checks or
     epochs.
     """
-    limits = dict(monitor)
-    if not limits or not history:
+    limits, epochs = dict(monitor), _by_epoch(history)
+    if not limits or not epochs:
         return False
-    last = max(row["epoch"] for row in history)
-    states = [row for row in history if row["epoch"] == last]
+    states = epochs[max(epochs)]
     return all(fired(check, states, limit) for check, limit in limits.items())
 
 
 def first_flags(
     trajectory: Iterable[Row], growth: float, reference: float
 ) -> dict[str, int | None]:
-    """Return the first epochs at which D1 and D2 fire; None if they never do.
+    """Return the first epochs at which the scale and the reference check fire; None if never.
 
     Args:
         growth, reference: the limits of D1 and D2.
     """
-    epochs: dict[int, list[Row]] = {}
-    for row in trajectory:
-        epochs.setdefault(row["epoch"], []).append(row)
-    flags = {}
-    for name, check, limit in (("scale", "D1", growth), ("reference", "D2", reference)):
-        found = [epoch for epoch, states in epochs.items() if fired(check, states, limit)]
-        flags[f"first_{name}_flag"] = min(found, default=None)
+    flags: dict[str, int | None] = {"first_scale_flag": None, "first_reference_flag": None}
+    for epoch, states in sorted(_by_epoch(trajectory).items(), reverse=True):
+        if fired("D1", states, growth):
+            flags["first_scale_flag"] = epoch
+        if fired("D2", states, reference):
+            flags["first_reference_flag"] = epoch
     return flags
+
+
+def _by_epoch(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    epochs: dict[int, list[Row]] = {}
+    for row in rows:
+        epochs.setdefault(row["epoch"], []).append(row)
+    return epochs

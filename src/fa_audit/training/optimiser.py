@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,71 +11,11 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 # The defaults of torch.optim.AdamW.
-_BETAS, EPS = (0.9, 0.999), 1e-8
+_BETAS, _EPS = (0.9, 0.999), 1e-8
 MOMENTUM = 0.9
-# What a rule remembers of a parameter.
+# By rule, what it remembers of a parameter.
+_REMEMBERED = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "sgd": ("momentum",)}
 _Moments = dict[str, Tensor]
-Move = Callable[[list[Tensor], list[_Moments], Tensor, float], None]
-
-
-def _adamw_step(
-    parameters: list[Tensor], moments: list[_Moments], lr: Tensor, decay: float
-) -> None:
-    """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as
-    ``torch.optim.AdamW(fused=True)``.
-    """
-    adamw(
-        parameters,
-        _gradients(parameters),
-        _column(moments, "exp_avg"),
-        _column(moments, "exp_avg_sq"),
-        [],
-        _column(moments, "step"),
-        fused=True,
-        lr=lr,
-        weight_decay=decay,
-        beta1=_BETAS[0],
-        beta2=_BETAS[1],
-        eps=EPS,
-        amsgrad=False,
-        maximize=False,
-    )
-
-
-def _sgd_step(parameters: list[Tensor], moments: list[_Moments], lr: Tensor, decay: float) -> None:
-    """Gradient descent with momentum 0.9 and decay in the gradient, as
-    ``torch.optim.SGD(momentum=0.9, fused=True)``.
-
-    The momentum starts at zero, so that without dampening it is the first gradient after one step,
-    as in torch.
-    """
-    sgd(
-        parameters,
-        _gradients(parameters),
-        _column(moments, "momentum"),
-        fused=True,
-        lr=lr,
-        weight_decay=decay,
-        momentum=MOMENTUM,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-    )
-
-
-def _gradients(parameters: list[Tensor]) -> list[Tensor]:
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-def _column(moments: list[_Moments], name: str) -> list[Tensor]:
-    return [entry[name] for entry in moments]
-
-
-# How parameters move, and the names of the moments.
-RULES: dict[str, tuple[Move, tuple[str, ...]]] = {
-    "adamw": (_adamw_step, ("step", "exp_avg", "exp_avg_sq")),
-    "sgd": (_sgd_step, ("momentum",)),
-}
 
 
 class Optimiser:
@@ -102,7 +43,7 @@ class Optimiser:
         self.lr = torch.tensor(lr, dtype=kind, device=device)
         self.clips = clips
         self.moments: dict[int, _Moments] = {}
-        self._move, self._names = RULES[rule]
+        self.rule = rule
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the next steps."""
@@ -142,6 +83,28 @@ class Optimiser:
                 lr = self.lr if rate == 1 else self.lr * rate
                 self._move(learning, moments, lr, decay)
 
+    def _move(
+        self, parameters: list[Tensor], moments: list[_Moments], lr: Tensor, decay: float
+    ) -> None:
+        """Take one step of the rule, with the bits of torch's fused optimisers.
+
+        AdamW (Loshchilov and Hutter 2019) has decoupled decay; gradient descent has momentum 0.9
+        and decay in the gradient.
+        """
+        gradients = [parameter.grad for parameter in parameters]
+        names = _REMEMBERED[self.rule]
+        columns = {name: [entry[name] for entry in moments] for name in names}
+        common: dict[str, Any] = {"lr": lr, "weight_decay": decay, "maximize": False, "fused": True}
+        if self.rule == "sgd":
+            # A momentum that starts at zero, without dampening, is the first gradient after the
+            # first step, as in torch.optim.SGD.
+            own = {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False}
+            sgd(parameters, gradients, columns["momentum"], **own, **common)
+            return
+        averages, squares = columns["exp_avg"], columns["exp_avg_sq"]
+        own = {"beta1": _BETAS[0], "beta2": _BETAS[1], "eps": _EPS, "amsgrad": False}
+        adamw(parameters, gradients, averages, squares, [], columns["step"], **own, **common)
+
     def _clip(self) -> None:
         # Gradients that two parameters share are scaled once.
         clipped: set[int] = set()
@@ -154,7 +117,8 @@ class Optimiser:
     def _moments_of(self, index: int, parameter: Tensor) -> _Moments:
         """Return the moments of a parameter; all zero before its first step."""
         if index not in self.moments:
-            self.moments[index] = {name: torch.zeros_like(parameter) for name in self._names}
-            if "step" in self._names:
+            names = _REMEMBERED[self.rule]
+            self.moments[index] = {name: torch.zeros_like(parameter) for name in names}
+            if "step" in names:
                 self.moments[index]["step"] = torch.zeros((), device=parameter.device)
         return self.moments[index]
