@@ -43,9 +43,8 @@ def test_credits_residuals_and_states_are_compared_by_medians_over_samples(make_
 
 @pytest.mark.parametrize("residual", [True, False])
 def test_states_are_measured_on_256_samples_too(make_spec, dataset, residual):
-    images, labels = (
-        torch.cat([part] * 20)[:300] for part in (dataset.test_images, dataset.test_labels)
-    )
+    images = torch.cat([dataset.test_images] * 20)[:300]
+    labels = torch.cat([dataset.test_labels] * 20)[:300]
     images[128:256], images[256:] = 255 - images[128:256], 0  # the last do not count
     large = replace(dataset, test_images=images, test_labels=labels)
     learner = build(make_spec("dfa", residual=residual), dataset.image_shape, dataset.classes)
@@ -76,19 +75,13 @@ def test_an_audit_keeps_the_two_frozen_baselines_apart(make_spec, dataset):
     report = audit(
         learner, dataset, 0.5, own_frozen=("dfa+frozen", 0.45), bp_frozen_acc=0.49, name="dfa"
     )
-    assert report.checks["depth"].fires is False and report.checks["depth"].value == pytest.approx(
-        0.05
-    )
-    assert report.checks["depth_strict"].fires is True and report.checks[
-        "depth_strict"
-    ].value == pytest.approx(0.01)
-    assert report.to_dict()["verdict"]["baseline"] == "dfa+frozen"
-    assert (
-        "D3-strict (against bp+frozen)" in report.flags and "D3" not in report.three_check_verdict
-    )
-    assert "dfa+frozen" in report.details()
+    found = [(report.checks[name].fires, report.checks[name].value) for name in DEPTHS]
+    assert found == [(False, pytest.approx(0.05)), (True, pytest.approx(0.01))]
+    assert report.baselines.own_name == "dfa+frozen"
+    assert report.flags == ["D3-strict"] and "D3" not in report.three_check_verdict
 
 
+DEPTHS = ("depth", "depth_strict")
 FIXED = ("feature_drift", "credit_norm")  # which need not depend on the network's states
 
 
@@ -153,36 +146,24 @@ def test_a_trajectory_survives_its_csv_and_its_last_rows_are_what_the_audit_meas
 
 def test_tidy_tables_have_one_row_per_run_and_per_state(make_spec, dataset):
     run = train(make_spec("dfa"), dataset)
-    report = audit(run.learner, dataset, run.accuracy, own_frozen=("dfa+frozen", 0.4), bp_frozen_acc=0.6, name="dfa",
-                   trajectory=run.history)  # fmt: skip
+    baselines = {"own_frozen": ("dfa+frozen", 0.4), "bp_frozen_acc": 0.6}
+    report = audit(run.learner, dataset, run.accuracy, **baselines, trajectory=run.history)
     roles = {"own": {"accuracy": 0.4}, "bp": {"accuracy": 0.6}}
     spec = run.learner.spec.to_dict()
     entry = report.replace(setting="s", run="dfa", seed=1, spec=spec, baseline_runs=roles)
-    runs, layers = runs_table([entry]), layers_table([entry])
-    assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [
-        run.accuracy,
-        0.4,
-        0.6,
-    ]
-    for name, found in entry.checks.items():
-        assert runs.loc[0, f"{name}_fires"] == found.fires
-    stopped = runs_table([entry.replace(stopped_after=1)])  # whose baselines had a larger budget
-    assert (
-        stopped[["own_frozen_acc", "bp_frozen_acc"]].isna().all(axis=None)
-        and stopped["finite"].item()
-    )
-    assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.layers[:-1])
-    assert layers["layer"].tolist() == [0, 1, 2, 3]
-    assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]
-    assert pd.isna(layers["cosine"].iloc[3])
-    deep = report.deep
+    runs, layers = runs_table([entry]).iloc[0], layers_table([entry])
+    accuracies = {"accuracy": run.accuracy, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.6}
+    assert runs[list(accuracies)].to_dict() == accuracies
+    fires = {f"{name}_fires": found.fires for name, found in entry.checks.items()}
+    assert runs[list(fires)].to_dict() == fires
+    # The baselines of a run that was stopped had a larger budget.
+    stopped = runs_table([entry.replace(stopped_after=1)]).iloc[0]
+    assert stopped[["own_frozen_acc", "bp_frozen_acc"]].isna().all() and stopped["finite"]
+    assert runs["max_growth"] == max(layer.growth for layer in report.layers[:-1])
     for name in ("cosine", "clamped_cosine", "rho", "nudging"):
-        assert runs.loc[0, f"deep_{name}"] == deep[name].value
-    null = deep["fresh_b_null"]
-    assert runs.loc[0, ["fresh_b_mean", "fresh_b_std"]].tolist() == [null.value, null.std]
-    for name in ("rho", "nudging", "rho_random", "feature_drift"):
+        assert runs[f"deep_{name}"] == report.deep[name].value
+    null = report.deep["fresh_b_null"]
+    assert runs[["fresh_b_mean", "fresh_b_std"]].tolist() == [null.value, null.std]
+    assert layers["layer"].tolist() == [0, 1, 2, 3] and pd.isna(layers["cosine"].iloc[3])
+    for name in ("cosine", "rho", "nudging", "rho_random", "feature_drift"):
         assert layers[name].tolist()[:3] == [block[name].value for block in report.credit]
-    assert layers["rho_random_std"].tolist()[:3] == [
-        block["rho_random"].std for block in report.credit
-    ]
-    assert layers["bridge_residual_reason"].tolist()[:3] == ["the method has no auxiliary net"] * 3

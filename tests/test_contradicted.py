@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from fa_audit import Description, FAProtocol, diagnose
+from fa_audit import Description, diagnose
 from fa_audit.cli import main
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import LEAST_LIKELY, chance
-from fa_audit.protocol.judge import THREE
 from fa_audit.results.own_audits import read_own, user_audits
 from fa_audit.results.page.runs import read_runs
 from fa_audit.results.standings import with_standings
@@ -35,17 +34,6 @@ def audited(network, accuracy, frozen=0.02):
     return diagnose(*network, accuracy, frozen, **given)
 
 
-def limit():
-    """The accuracy above `RIGHT / SAMPLES` at which its chance falls below 1e-6."""
-    low, high = RIGHT / SAMPLES, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if chance((RIGHT, SAMPLES), middle) >= LEAST_LIKELY else (low, middle)
-        )
-    return low
-
-
 def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys):
     report, path = audited(network, 0.9), tmp_path / "audit.json"
     report.write(path)
@@ -57,13 +45,6 @@ def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys
     assert OPEN["three_check"] in str(report).splitlines()[0]
     assert main(["report", str(path)]) == 0
     assert OPEN["three_check"] in capsys.readouterr().out
-    for text in (str(report), report.to_markdown()):
-        assert not {"PASS.", "trustworthy"} & set(text.replace("<", " ").split())
-    x, labels = (torch.cat(part) for part in zip(*network[1]))
-    assert (
-        FAProtocol(network[0], x, labels, description=BLOCKS).run(0.02, 0.9)["verdict"]
-        == OPEN["three_check"]
-    )
 
     tidy = user_audits(read_own([path]))
     row = with_standings(tidy).runs.iloc[0]
@@ -80,12 +61,12 @@ def test_an_accuracy_that_the_batches_bear_out_is_judged_as_before(network, accu
     assert ("PASS" in report.three_check_verdict) == evaluated
 
 
-def test_the_verdict_changes_where_the_chance_falls_below_a_millionth(network, tmp_path):
-    border = limit()
-    assert chance((RIGHT, SAMPLES), border) == pytest.approx(LEAST_LIKELY, rel=1e-6)
-    for accuracy, verdict in ((border - 1e-6, "PASS"), (border + 1e-6, OPEN["three_check"])):
-        report, path = audited(network, accuracy), tmp_path / "audit.json"
-        report.write(path)
-        read = Audit.read(path).judgement.verdict(THREE)
-        assert report.three_check_verdict == read == verdict
+def test_the_verdict_changes_where_the_chance_falls_below_a_millionth(network):
+    accuracies = [RIGHT / SAMPLES + step / 1000 for step in range(300)]
+    likely = [chance((RIGHT, SAMPLES), accuracy) >= LEAST_LIKELY for accuracy in accuracies]
+    first = likely.index(False)
+    assert all(likely[:first]) and not any(likely[first:])
+    for accuracy, verdict in zip(accuracies[first - 1 : first + 1], ("PASS", OPEN["three_check"])):
+        report = audited(network, accuracy)
+        assert report.three_check_verdict == verdict
         assert bool(report.warnings) == (verdict != "PASS")

@@ -45,9 +45,8 @@ class Hostile(nn.Module):
 
     def __init__(self, spoil=None, end=lambda logits: logits, dtype=torch.float32):
         super().__init__()
-        self.first, self.second, self.head = (
-            nn.Linear(6, width, dtype=dtype) for width in (6, 6, 3)
-        )
+        widths = (6, 6, 3)
+        self.first, self.second, self.head = (nn.Linear(6, width, dtype=dtype) for width in widths)
         self.spoil, self.end = spoil, end
 
     def forward(self, x):
@@ -57,114 +56,125 @@ class Hostile(nn.Module):
         return self.end(self.head(h + self.second(h.tanh()).tanh()))
 
 
-def with_buffer(tensor):
-    model = Hostile()
-    model.register_buffer("given", tensor)
-    return model
-
-
 BLOCKS = Description(("input:first", "first", "input:head"), "all features")
 X, Y = torch.linspace(-1, 1, 60).view(10, 1, 2, 3), torch.arange(10) % 3
-
-
-def audited(model, batches=((X, Y),), **options):
-    return diagnose(model, batches, 0.9, 0.5, description=BLOCKS, **options)
-
-
-def test_what_may_be_misread_is_a_warning():
-    assert not audited(Hostile()).warnings
-    certain = lambda logits: logits + 16 * F.one_hot(logits.argmax(dim=1), 3)  # noqa: E731
-    cases = {
-        "probabilities": Hostile(end=lambda logits: logits.softmax(dim=1)),
-        "float16": Hostile(dtype=torch.half),
-    }
-    cases["away from the one computed in float64"] = Hostile(end=certain)
-    for words, model in cases.items():
-        labels = model(X).argmax(dim=1)
-        assert any(words in str(warning) for warning in audited(model, [(X, labels)]).warnings), (
-            words
-        )
-        protocol = FAProtocol(model, X, labels, description=BLOCKS)
-        assert words in protocol.summary(protocol.run()), words
-    refusing = audited(
-        Hostile(end=lambda logits: 1 / 0 if logits.dtype == torch.double else logits)
-    )
-    assert all("ZeroDivisionError" in layer.float32_error.reason for layer in refusing.layers)
-
-
-def per_sample(logits, y):
-    return F.cross_entropy(logits, y, reduction="none")
-
-
-REFUSALS = {
-    "two forward passes": lambda: audited(Hostile(lambda _, x: x.add_(torch.randn(x.shape)))),
-    "changes head.bias": lambda: audited(Hostile(lambda model, _: model.head.bias.data.add_(1e-6))),
-    "on the meta device": lambda: audited(Hostile().to("meta")),
-    "found int; expected a torch.nn.Module": lambda: audited(3),
-    "eval_batches: found 5": lambda: audited(Hostile(), 5),
-    "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),
-    "batch_size: found 2.5": lambda: FAProtocol(Hostile(), X, Y, batch_size=2.5),
-    "eval_batches: iterating over it fails: ZeroDivisionError": lambda: audited(
-        Hostile(), (1 / 0 for _ in X)
-    ),
-    "eval_batches: found no batches": lambda: audited(Hostile(), []),
-    r"eval_batches: found a tensor \(10, 1, 2, 3\)": lambda: audited(Hostile(), [X]),
-    "torch.float32 labels": lambda: audited(Hostile(), [(X, Y.float())]),
-    r"labels \(10, 1\); expected as many": lambda: audited(Hostile(), [(X, Y[:, None])]),
-    r"labels \(3,\); expected as many": lambda: audited(Hostile(), [(X, Y[:3])]),
-    r"labels \(0,\); expected .* at least one": lambda: audited(Hostile(), [(X[:0], Y[:0])]),
-    "eval_batches: found tuple": lambda: audited(Hostile(), [(X.to("meta"), Y)]),
-    r"eval_batches: found inputs \(\)": lambda: audited(Hostile(), [(torch.tensor(1.0), Y)]),
-    r"eval_batches: found inputs \(10, 0\)": lambda: audited(Hostile(), [(X.flatten(1)[:, :0], Y)]),
-    "stability_batches: found label 7": lambda: audited(Hostile(), stability_batches=[(X, Y + 5)]),
-    "sample: found label 7": lambda: FAProtocol(Hostile(), X, Y + 5, description=BLOCKS).run(
-        0.3, 0.4
-    ),
-    "found 10 inputs and 3 labels": lambda: FAProtocol(Hostile(), X, Y[:3]),
-    "headline_acc: found 61.0": lambda: diagnose(Hostile(), [(X, Y)], 61.0, description=BLOCKS),
-    "frozen_baseline_acc: found -0.01": lambda: diagnose(
-        Hostile(), [(X, Y)], 0.9, -0.01, description=BLOCKS
-    ),
-    "bp_frozen_acc: found nan": lambda: audited(Hostile(), bp_frozen_acc=float("nan")),
-    "headline_acc: found 61": lambda: FAProtocol(Hostile(), X, Y, description=BLOCKS).run(
-        0.3, 61.0
-    ),
-    "frozen_acc_margin_pp: found nan": lambda: FAProtocol(
-        Hostile(), X, Y, d3_margin_pp=float("nan")
-    ),
-    "thresholds: found {'growth': 5}": lambda: audited(Hostile(), thresholds={"growth": 5}),
-    "^x: found int": lambda: residual_norms(Hostile(), 5, description=BLOCKS),
-    "^x and y: found label 7": lambda: bp_grad_norms(Hostile(), X, Y + 5, description=BLOCKS),
-    "outside torch.inference_mode": lambda: torch.autocast("cpu")(audited)(Hostile()),
-    "returns a tensor .10, 0. of": lambda: audited(Hostile(end=lambda logits: logits[:, :0])),
-    "loss has no gradient at every": lambda: audited(
-        Hostile(), loss_fn=lambda *_: torch.ones((), requires_grad=True)
-    ),
-    r"loss_fn: it returned a tensor \(10,\)": lambda: audited(Hostile(), loss_fn=per_sample),
-    "loss_fn: it returned float": lambda: bp_grad_norms(
-        Hostile(), X, Y, lambda *_: 0.5, description=BLOCKS
-    ),
-    "number without a gradient": lambda: audited(
-        Hostile(), loss_fn=lambda a, b: F.cross_entropy(a.detach(), b)
-    ),
-    "loss_fn: .*it failed": lambda: FAProtocol(
-        Hostile(), X, Y, loss_fn=F.mse_loss, description=BLOCKS
-    ).run(),
-    "torch.jit did not compile": lambda: audited(torch.jit.trace(Hostile().eval(), X)),
-    "layer_for_stability: found -1": lambda: audited(Hostile(), layer_for_stability=-1),
-    "layer_for_stability: found 3": lambda: audited(Hostile(), layer_for_stability=3),
-    r"layer_for_stability: found tensor\(": lambda: audited(
-        Hostile(), layer_for_stability=torch.rand(99, 99)
-    ),
+GIVEN = {
+    "model": Hostile(),
+    "eval_batches": [(X, Y)],
+    "headline_acc": 0.9,
+    "frozen_baseline_acc": 0.5,
+    "description": BLOCKS,
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def audited(**given):
+    return diagnose(**(GIVEN | given))
+
+
+def softmax(logits):
+    return logits.softmax(dim=1)
+
+
+def certain(logits):
+    return logits + 16 * F.one_hot(logits.argmax(dim=1), 3)
+
+
+MISREAD = {
+    "probabilities": Hostile(end=softmax),
+    "narrow type": Hostile(dtype=torch.half),
+    "rounded gradient": Hostile(end=certain),
+}
+
+
+@pytest.mark.parametrize("code", MISREAD)
+def test_what_may_be_misread_is_a_warning(code):
+    model = MISREAD[code]
+    batch = (X, model(X).argmax(dim=1))
+    assert not audited().warnings
+    report = audited(model=model, eval_batches=[batch])
+    (text,) = (warning.text for warning in report.warnings if warning.code == code)
+    protocol = FAProtocol(model, *batch, description=BLOCKS)
+    assert text in protocol.summary(protocol.run())
+
+
+def test_a_network_that_refuses_float64_keeps_its_other_numbers():
+    def refuse(logits):
+        return 1 / 0 if logits.dtype == torch.double else logits
+
+    report = audited(model=Hostile(end=refuse))
+    assert all("ZeroDivisionError" in layer.float32_error.reason for layer in report.layers)
+    assert report.bp_grad_norms[0] > 0
+
+
+def detached(logits, labels):
+    return F.cross_entropy(logits.detach(), labels)
+
+
+def per_sample(logits, labels):
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+REFUSALS = {
+    "two forward passes": {"model": Hostile(lambda _, x: x.add_(torch.randn(x.shape)))},
+    "changes head.bias": {"model": Hostile(lambda model, _: model.head.bias.data.add_(1e-6))},
+    "on the meta device": {"model": Hostile().to("meta")},
+    "found int; expected a torch.nn.Module": {"model": 3},
+    "returns a tensor .10, 0. of": {"model": Hostile(end=lambda logits: logits[:, :0])},
+    "eval_batches: found 5": {"eval_batches": 5},
+    "eval_batches: found no batches": {"eval_batches": []},
+    "iterating over it fails: ZeroDivisionError": {"eval_batches": (1 / 0 for _ in X)},
+    r"eval_batches: found a tensor \(10, 1, 2, 3\)": {"eval_batches": [X]},
+    "torch.float32 labels": {"eval_batches": [(X, Y.float())]},
+    r"labels \(10, 1\); expected as many": {"eval_batches": [(X, Y[:, None])]},
+    r"labels \(3,\); expected as many": {"eval_batches": [(X, Y[:3])]},
+    r"labels \(0,\); expected .* at least one": {"eval_batches": [(X[:0], Y[:0])]},
+    "eval_batches: found tuple": {"eval_batches": [(X.to("meta"), Y)]},
+    r"eval_batches: found inputs \(\)": {"eval_batches": [(torch.tensor(1.0), Y)]},
+    r"eval_batches: found inputs \(10, 0\)": {"eval_batches": [(X.flatten(1)[:, :0], Y)]},
+    "stability_batches: found label 7": {"stability_batches": [(X, Y + 5)]},
+    "headline_acc: found 61.0": {"headline_acc": 61.0},
+    "frozen_baseline_acc: found -0.01": {"frozen_baseline_acc": -0.01},
+    "bp_frozen_acc: found nan": {"bp_frozen_acc": float("nan")},
+    "headline_acc: found True": {"headline_acc": True},
+    "method_name: found 0.4": {"method_name": 0.4},
+    "thresholds: found {'growth': 5}": {"thresholds": {"growth": 5}},
+    "loss has no gradient at": {"loss_fn": lambda *_: torch.ones((), requires_grad=True)},
+    r"loss_fn: it returned a tensor \(10,\)": {"loss_fn": per_sample},
+    "loss_fn: it returned float": {"loss_fn": lambda *_: 0.5},
+    "number without a gradient": {"loss_fn": detached},
+    "loss_fn: .*it failed": {"loss_fn": F.mse_loss},
+    "layer_for_stability: found '1'; expected an integer 0..2": {"layer_for_stability": "1"},
+    "layer_for_stability: found -1": {"layer_for_stability": -1},
+    "layer_for_stability: found 3": {"layer_for_stability": 3},
+}
+
+
 @pytest.mark.parametrize("words", REFUSALS)
 def test_a_hostile_call_is_one_line(words):
     with pytest.raises(AuditError, match=words) as caught:
-        REFUSALS[words]()
+        audited(**REFUSALS[words])
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_compiled_models_and_other_precisions_are_refused():
+    with pytest.raises(AuditError, match=r"torch\.jit did not compile"):
+        audited(model=torch.jit.trace(Hostile().eval(), X))
+    with torch.autocast("cpu"), pytest.raises(AuditError, match=r"outside torch\.inference_mode"):
+        audited()
+
+
+def test_the_functions_of_the_paper_s_packages_name_their_own_arguments():
+    model = Hostile()
+    for words, call in {
+        "^x: found int": lambda: residual_norms(model, 5, description=BLOCKS),
+        "^x and y: found label 7": lambda: bp_grad_norms(model, X, Y + 5, description=BLOCKS),
+        "found 10 inputs and 3 labels": lambda: FAProtocol(model, X, Y[:3]),
+        "batch_size: found 2.5": lambda: FAProtocol(model, X, Y, batch_size=2.5),
+        "frozen_acc_margin_pp: found": lambda: FAProtocol(model, X, Y, d3_margin_pp=float("nan")),
+    }.items():
+        with pytest.raises(AuditError, match=words):
+            call()
 
 
 def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
@@ -172,42 +182,33 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
         x.mul_(2 + 0 * random.random())
         model.register_forward_hook(lambda *_, **__: None, with_kwargs=True)
         model.train()
-        model.mask = torch.ones(
-            len(x)
-        )  # a cache that is filled on first use, as of rotary embeddings
+        # A cache that is filled on first use, as of rotary embeddings.
+        model.mask = torch.ones(len(x))
         model.given = model.given + torch.rand(2)  # another tensor in its place
         model.calls, model.extra, grad = 1, nn.Linear(1, 1), model.head.weight.grad
         model.head.weight.grad = torch.ones(3, 6) if grad is None else grad.add_(1)
         model.log.append(x)
         model.head.weight = nn.Parameter(model.head.weight.detach())
 
-    model, x, labels, before = with_buffer(torch.zeros(2)), X.clone(), Y.clone(), random.getstate()
-    model.spoil, model.log, weight = spoil, [], model.head.weight
+    def loss_fn(logits, labels):
+        return F.cross_entropy(logits, labels.clone()) + 0 * labels.zero_()[0]
+
+    model, x, labels, before = Hostile(), X.clone(), Y.clone(), random.getstate()
+    model.register_buffer("given", torch.zeros(2))
     model.register_buffer("mask", None, persistent=False)
+    model.spoil, model.log, weight = spoil, [], model.head.weight
     model.second.eval()
     weight.grad = torch.zeros(3, 6)
     found, grad = snapshot(model), weight.grad
-    report = audited(
-        model,
-        [(x, labels)],
-        loss_fn=lambda logits, y: F.cross_entropy(logits, y.clone()) + 0 * y.zero_()[0],
-    )
-    assert (
-        torch.equal(x, X)
-        and torch.equal(labels, Y)
-        and random.getstate() == before
-        and snapshot(model) == found
-    )
-    assert (
-        model.head.weight is weight and weight.grad is grad and not model.log and model.mask is None
-    )
-    model.spoil = lambda model, x: setattr(model, "mask", torch.ones(len(x)))
-    model(X[:2])
+    report = audited(model=model, eval_batches=[(x, labels)], loss_fn=loss_fn)
+    assert torch.equal(x, X) and torch.equal(labels, Y)
+    assert random.getstate() == before and snapshot(model) == found
+    assert model.head.weight is weight and weight.grad is grad
+    assert not model.log and model.mask is None
+    model.spoil = None
     for generator in (None, torch.Generator()):
         loader = DataLoader(TensorDataset(X, Y), 2, shuffle=True, generator=generator)
-        assert (
-            len({tuple(audited(model, loader).residual_norms) for _ in range(3)}) == 1
-            and snapshot(model) == found
-        )
-    assert audited(model, [(2 * X, Y)]).residual_norms == report.residual_norms
-    assert torch.equal(model.mask, torch.ones(2))
+        norms = {tuple(audited(model=model, eval_batches=loader).residual_norms) for _ in "ab"}
+        assert len(norms) == 1 and snapshot(model) == found
+    # What it did to its inputs counts.
+    assert audited(model=model, eval_batches=[(2 * X, Y)]).residual_norms == report.residual_norms
