@@ -116,10 +116,7 @@ def test_weights_that_do_not_fit(tmp_path, change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"model": "nowhere:small"},
-            "'nowhere'",
-        ),
+        ({"model": "nowhere:small"}, "'nowhere'"),
         ({"model": "test_models:smal"}, "unknown model of test_models 'smal'"),
         (
             {"arguments": {"clases": 3}},

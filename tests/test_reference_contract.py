@@ -38,12 +38,10 @@ def test_the_three_check_package_s_quick_start(case):
     found = pytest.approx(accuracy(*case))
     assert report["test_acc"] == found and depth["margin"] == pytest.approx(accuracy(*case) - 0.349)
     lines = protocol.summary(report).splitlines()
-    verdict, checks, notes = lines[0], lines[2:5], lines[5:]
-    assert verdict == f"Verdict: {report['verdict']}" and any(
-        "the 300 evaluation samples only" in line for line in notes
-    )
-    assert [line.partition(" ")[0] for line in checks] == ["D1", "D2", "D3"]
-    assert protocol.summary(json.loads(json.dumps(report))).splitlines()[2:] == checks
+    assert lines[0] == f"Verdict: {report['verdict']}"
+    assert [line.partition(" ")[0] for line in lines[2:5]] == ["D1", "D2", "D3"]
+    read = json.loads(json.dumps(report))
+    assert protocol.summary(read).splitlines()[2:] == lines[2:5]
 
 
 @pytest.mark.parametrize(
@@ -112,25 +110,21 @@ def test_one_package_has_attributes_and_the_other_a_dictionary_of_the_same_audit
     protocol = FAProtocol(*case, method_name="fa", notes="n", layer_for_stability=1, batch_size=100)
     report = protocol.run(trained + 0.1, trained)
     assert report.report.replace(about={}) == attributes.replace(about={})
-    assert (report["verdict"], attributes.verdict) == ("FAIL(D3)", "needs walk-back (D3)")
+    assert json.loads(json.dumps(report)) == report
     assert list(report) == ["verdict", "test_acc", "diagnostics"] and report["test_acc"] == trained
-    assert (
-        report["verdict"] == attributes.three_check_verdict
-        and json.loads(json.dumps(report)) == report
-    )
+    assert report["verdict"] == attributes.three_check_verdict == "FAIL(D3)"
     assert list(report["diagnostics"]) == ["D1_scale_growth", "D2_ref_validity", "D3_depth_utility"]
     scale, reference, depth = report["diagnostics"].values()
     assert scale["max_growth"] == max(scale["per_block_growth"]) and scale["threshold"] == 50.0
-    assert reference["g_L"] == reference["bp_grad_norms"][-1] and reference[
-        "floor"
-    ] == pytest.approx(1.28e-7)
-    assert reference["floor_note"] == "1e-07 for batches of 128 samples, scaled to 100"
-    accuracies = {
+    assert reference["g_L"] == reference["bp_grad_norms"][-1]
+    assert reference["floor"] == pytest.approx(1.28e-7)
+    assert depth == {
         "test_acc": trained,
         "frozen_baseline_acc": trained + 0.1,
         "margin": pytest.approx(-0.1),
+        "margin_threshold": 0.02,
+        "fires": True,
     }
-    assert depth == accuracies | {"margin_threshold": 0.02, "fires": True}
 
 
 def test_a_feature_map_s_gradient_is_given_by_sum_and_by_mean():
