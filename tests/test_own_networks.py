@@ -351,7 +351,7 @@ def test_a_loss_that_grows_with_its_batch_is_a_warning(loss_fn):
         ({"notes": 5}, "notes: found 5; expected a text"),
         ({"blocks": [7], "credits": len}, "blocks: found [7]"),
         ({"directions": 0}, "directions: found 0"),
-        ({"draw": len}, "draw: found it without credits"),
+        ({"draw": len}, "draw: found without credits="),
     ],
 )
 def test_mistaken_arguments_are_refused(given, words):
