@@ -6,6 +6,8 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -38,3 +40,29 @@ def chromium(path):
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@contextmanager
+def visit(chromium, path, width=1280, scheme="light", *, folder=None, **options):
+    """Open a page that must write nothing to the console and load nothing from outside of a folder."""
+    said, asked = [], []
+    view = {"width": width, "height": 800}
+    context = chromium.new_context(viewport=view, color_scheme=scheme, **options)
+    page = context.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    yield page
+    context.close()
+    assert said == []
+    inside = ((folder or path).as_uri(), "data:", "about:")
+    assert [url for url in asked if not url.startswith(inside)] == []
+
+
+def assert_usable(page):
+    """Check that axe finds nothing wrong, and that the page does not scroll sideways."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    assert [(rule["id"], rule["nodes"][0]["target"]) for rule in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
