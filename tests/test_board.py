@@ -4,7 +4,6 @@ import json
 import math
 import sys
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from drawing import assert_readable, drawn, lines
@@ -19,8 +18,6 @@ from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
-from fa_audit.results.artefacts import artefacts_from
-from fa_audit.results.figures import files
 from fa_audit.results.kinds import KINDS
 from fa_audit.results.standings import with_standings
 from fa_audit.results.tables import board as board_module
@@ -182,13 +179,8 @@ def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
         path = tmp_path / f"audits/search_{lr}/{name}/seed7.json"
         path.parent.mkdir(parents=True)
         spec = {"architecture": "mlp", "architecture_options": {"depth": 2}, "epochs": 5, "lr": lr}
-        audit = {
-            "run": name,
-            "spec": spec,
-            "validation_acc": accuracy,
-            "headline_acc": 1 - accuracy,
-        }
-        path.write_text(json.dumps(audit))
+        accuracies = {"validation_acc": accuracy, "headline_acc": 1 - accuracy}
+        path.write_text(json.dumps(accuracies | {"run": name, "spec": spec}))
     found = choices(search_of(tmp_path)).set_index("run")
     # Of equal ones the smallest rate.
     assert found["lr"].to_dict() == {"dfa": 1e-4, "dfa+frozen": 1e-2}
@@ -197,20 +189,23 @@ def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
     assert name_of("dfa+frozen", 3e-3, False) == "dfa+lr3e-3+unnormalised+frozen"
 
 
+def write(folder, audits):
+    paths = [folder / f"audit{number}.json" for number in range(len(audits))]
+    for path, audit in zip(paths, audits):
+        path.write_text(json.dumps(audit))
+    return list(map(str, paths))
+
+
 def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
     audits = printed_audits(tmp_path, (3, 7))
     hidden = ("spec", "seed", "digest", "commit")
     foreign = {key: value for key, value in audits[0].items() if key not in hidden}
-    paths = []
-    for name, audit in zip("abc", [*audits, signed(foreign | {"method": "=mine()"})]):
-        paths.append(str(tmp_path / f"{name}.json"))
-        (tmp_path / f"{name}.json").write_text(json.dumps(audit))
+    paths = write(tmp_path, [*audits, signed(foreign | {"method": "=mine()"})])
     measured = tmp_path / "tables/main_audit"
     measured.mkdir(parents=True)
     network = {name: audits[0]["spec"][name] for name in NETWORK}
-    same = []
-    for audit in read_packed(MEASURED / "main_audit/audits.json"):
-        same.append(audit.replace(spec=audit.spec | network))
+    found = read_packed(MEASURED / "main_audit/audits.json")
+    same = [audit.replace(spec=audit.spec | network) for audit in found]
     write_packed(measured / "audits.json", same)
     command = ["board", *paths, "--from", str(tmp_path / "tables")]
     assert main(command) == 0
@@ -233,10 +228,7 @@ def test_user_audits_are_drawn_without_measured_runs(tmp_path, capsys):
     hidden = ("spec", "seed", "digest", "commit", "trajectory")
     bare = {key: value for key, value in audit.items() if key not in hidden}
     plain = signed(bare | {"method": "plain", "credit": [], "deep": {}})
-    paths = []
-    for name, content in {"dfa": audit, "mine": signed(bare), "plain": plain}.items():
-        paths.append(str(tmp_path / f"{name}.json"))
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    paths = write(tmp_path, [audit, signed(bare), plain])
     assert main(["draw", paths[2], "--output", str(tmp_path / "plain"), "--wide"]) == 0
     out, err = capsys.readouterr()
     names = {f"board.{end}" for end in ("csv", "md", "tex", "html")}
@@ -250,33 +242,26 @@ def test_user_audits_are_drawn_without_measured_runs(tmp_path, capsys):
     assert (tmp_path / "all/layers_other-models.pdf").exists()
 
 
-def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, monkeypatch, capsys):
+def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
     shown = {"settings": ["main_audit", "absent"], "title": "Over training"}
-    network = {
-        "dataset": "cifar10",
-        "architecture": {"name": "resmlp"},
-        "seeds": [42],
-        "runs": ["bp"],
-    }
+    network = {"dataset": "cifar10", "architecture": {"name": "resmlp"}, "seeds": [42]}
     config = {
-        "settings": dict.fromkeys(("main_audit", "absent"), network),
+        "settings": dict.fromkeys(("main_audit", "absent"), network | {"runs": ["bp"]}),
         "figures": {"trajectories": shown},
-        "tables": {"cross": shown | {"kind": "comparison", "settings": ["absent"]}},
+        "tables": {
+            "comparison": shown,
+            "cross": shown | {"kind": "comparison", "settings": ["absent"]},
+        },
         "labels": {"absent": "ViT-Mini"},
     }
-    figures = []
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "save", lambda figure, path, origin: figures.append(figure))
-        made = dict(artefacts_from(config, read_grid(config, KINDS), MEASURED, tmp_path))
-    assert made["figures/trajectories"] == "" and "'absent'" in made["tables/cross"]
-    assert figures[0].get_suptitle().replace("\n", " ") == "Over training; not run: ViT-Mini"
-    plt.close("all")
     (tmp_path / "my.json").write_text(json.dumps(config))
     words = ["draw", "--configfile", str(tmp_path / "my.json"), "--from", str(MEASURED)]
     words += ["--output", str(tmp_path / "out")]
     assert main(words) == 1
     assert "tables/cross" in capsys.readouterr().err
-    assert len(list((tmp_path / "out/figures").iterdir())) == 4  # with its origin
+    assert len(list((tmp_path / "out/figures").iterdir())) == 4
+    table = (tmp_path / "out/tables/comparison.md").read_text()
+    assert table.startswith("Over training; not run: ViT-Mini. ")
     # Not every figure has the rows that are chosen.
     assert main([*words, "--only", "bp"]) == 0
     assert main([*words, "--only", "nothing"]) == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawing import drawn, legend_of, lines, markers
-from made_up_runs import EXPLODED, network, run, several, tidy_of
+from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.protocol.limits import DiagnosticThresholds
@@ -101,23 +101,14 @@ def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy, limit):
         assert all(hollow == (last[y] < limit) for _, y, hollow in markers(aggregate, name))
 
 
-def test_growth_gradient_and_cosine_of_every_layer_are_drawn_where_an_audit_has_them():
-    growth, norms, cosines = [2.0, 3.0, 4.0, NAN], [1.0, 0.1, 1e-8, 1e-8], [0.0, 0.3, 0.6, NAN]
-    table = pd.DataFrame({"growth": growth, "grad_norm": norms, "cosine": cosines})
-    table = table.assign(setting="main", run="mine", seed=42, layer=range(4))
-    tidy = replace(tidy_of(run("mine", 1)), layers=table)
-    first, *others = [markers(ax, "mine") for ax in drawn("layers", tidy).axes]
-    assert [y for _, y, _ in first] == growth[:3]
-    assert [hollow for marks in others for *_, hollow in marks] == [
-        False,
-        False,
-        True,
-        True,
-        False,
-        True,
-        True,
-    ]
-    assert len(drawn("layers", replace(tidy, layers=table.drop(columns="cosine"))).axes) == 2
+def test_layers_without_credits_have_growth_and_gradient_only(tidy):
+    table = tidy.layers.assign(growth=2.0)
+    without = table.drop(columns="cosine")
+    panels = [len(drawn("layers", replace(tidy, layers=part)).axes) for part in (table, without)]
+    assert panels == [3, 2]
+    assert_seeds_and_means(
+        drawn("layers", replace(tidy, layers=table)).axes[0], table, "layer", "growth"
+    )
 
 
 def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_first_fired():

@@ -128,23 +128,18 @@ def test_dark_areas_are_the_fractions_on_which_nothing_else_fires():
     assert [text.get_text() for text in figure.axes[2].texts] == ["n/a"]
 
 
-def test_ranks_follow_from_means_over_the_measured_seeds_and_equal_ones_share_the_better():
-    rows = run("a", deep_cosine=0.2, deep_rho=[0.1, 0.3, NAN], deep_nudging=[-2.4e-4, NAN, NAN])
-    rows += run("b", deep_cosine=0.5, deep_rho=[0.25, 0.25, 0], deep_nudging=-0.01)
-    found = squares(drawn("triangulation", tidy_of(rows), labels={"a": "A"}))
-    texts = {name: [text for (row, _), (text, _) in found.items() if row == name] for name in "Ab"}
-    assert [text.splitlines()[0] for text in texts["A"]] == ["2", "1", "2", "1"]
-    assert [text.splitlines()[0] for text in texts["b"]] == ["1", "2", "1", "1"]
-    assert texts["A"][1].splitlines()[1:] == ["(0.2)", "2/3 seeds"]
-    assert list(dict.fromkeys(row for row, _ in found)) == ["b", "A"]
-
-
-def test_high_cosine_rho_and_loss_decrease_and_low_nudging_are_best_and_some_runs_have_no_value():
-    rows = [
-        network("a", deep_cosine=0.9, deep_rho=NAN, deep_nudging=-0.3, losses=(2.0, 1.0)),
-        network("b", deep_cosine=0.5, deep_rho=0.3, deep_nudging=-0.1, losses=(2.5, 2.4, 1.0)),
-        network("c", deep_cosine=-0.2, deep_rho=0.2, deep_nudging=0.2, losses=(1.0,)),
+def test_ranks_follow_from_means_over_the_measured_seeds_and_some_runs_have_no_value():
+    """High cosine, rho and loss decrease and low nudging are best."""
+    rows = run("a", deep_cosine=0.9, deep_rho=[0.1, 0.3, NAN], deep_nudging=-0.3, losses=(2.0, 1.0))
+    rows += run("b", deep_cosine=0.5, deep_rho=0.25, deep_nudging=-0.1, losses=(2.5, 2.4, 1.0))
+    rows += run("c", deep_cosine=-0.2, deep_rho=NAN, deep_nudging=0.2, losses=(1.0,))
+    rows += run("d", deep_cosine=-0.3, deep_rho=0.25, deep_nudging=0.3, losses=(1.5, 1.0))
+    found = [text for text, _ in squares(drawn("triangulation", tidy_of(rows))).values()]
+    ranks = np.reshape([text.splitlines()[0] for text in found], (4, 4)).tolist()
+    assert ranks == [
+        ["1", "3", "1", "2"],
+        ["2", "1", "2", "1"],
+        ["3", "n/a", "3", "n/a"],
+        ["4", "1", "4", "3"],
     ]
-    found = squares(drawn("triangulation", tidy_of(rows)))
-    ranks = np.reshape([text.splitlines()[0] for text, _ in found.values()], (3, 4)).tolist()
-    assert ranks == [["1", "n/a", "1", "2"], ["2", "1", "2", "1"], ["3", "2", "3", "n/a"]]
+    assert found[1].splitlines()[1:] == ["(0.2)", "2/3 seeds"]
