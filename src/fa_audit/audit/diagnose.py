@@ -134,6 +134,7 @@ def diagnose(
     own = fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
     samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
+    # By the names of the arguments, which errors begin with.
     given = {
         "sample": [] if sample is None else [sample],
         "eval_batches": eval_batches,
@@ -141,6 +142,7 @@ def diagnose(
     }
     inside = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
+        # Norms are of one batch, C is over many; each may have batches of its own.
         sample, over = (first or batches or others)[0], others or batches
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
@@ -151,9 +153,11 @@ def diagnose(
         if asked:
             credit = measure_given_credits(asked, model, network, *sample, measured)
         evidence = measure(network, batches, layer_for_stability, measured, sample, over)
+        # Only of a cross-entropy it is known where mean predictions should lie.
         if measured is F.cross_entropy:
             evidence = _with_frequencies(evidence, network, over, limits)
         ignored, passes = ignored_by(loss_fn), []
+        # Without an accuracy there is nothing that the batches could contradict.
         if headline_acc is not None or own is not None:
             passes = passes_of(network, batches, ignored)
         warnings += accuracy_warnings(passes, headline_acc, own)
@@ -163,7 +167,7 @@ def diagnose(
     if measured is not F.cross_entropy:
         name = getattr(measured, "__name__", type(measured).__name__)
         notes = "; ".join(filter(None, [notes, f"gradients of {name}"]))
-    # What is compared with a gradient that is none is dropped.
+    # Metrics that compare with a gradient that the backward pass does not give are dropped.
     credit = credit.without(evidence.missing)
     facts = {
         "method": method_name,
@@ -189,6 +193,7 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
     """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn
+    # Modules compare by identity; as text their attributes show weight, smoothing and reduction.
     default = nn.CrossEntropyLoss().train(loss_fn.training)
     if str(vars(loss_fn)) != str(vars(default)):
         return loss_fn
@@ -203,6 +208,7 @@ def _with_frequencies(
     stability = CHECKS["stability"].evaluate(evidence.replace(thresholds=limits))
     if not stability.fires:
         return evidence
+    # As in C itself, a small last batch does not count.
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     found = frequencies(network, large, evidence.stability.layer)
     return evidence.replace(frequencies=found)

@@ -147,6 +147,7 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
             f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs"
             " (x, labels)."
         )
+    # Shuffling draws from these, and the training that goes on must not notice.
     streams = []
     for owner in (batches, getattr(batches, "sampler", None)):
         stream = getattr(owner, "generator", None)
@@ -328,9 +329,11 @@ def prepared(
     Raises:
         AuditError: as `diagnose`.
     """
+    # DataParallel splits batches, and compiled code cannot be watched.
     model = unwrapped(model)
     check_model(model, description)
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    # Inside these contexts tensors have no gradient, or that of another precision.
     if torch.is_inference_mode_enabled() or torch.is_autocast_enabled(device.type):
         raise AuditError(
             "an audit needs gradients in the model's own precision; call it outside"
@@ -362,6 +365,7 @@ def prepared(
             if part and loss_fn is F.cross_entropy:
                 _check_labels(name, part, network)
             elif part:
+                # One sample alone cannot tell a sum from a mean.
                 largest = max(part, key=lambda batch: len(batch[0]))
                 warnings += check_loss(network, *largest, loss_fn)
         yield network, batches, warnings

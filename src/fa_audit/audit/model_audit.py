@@ -91,6 +91,7 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
         make = load("model", {}, entry["model"])
+        # Random weights are those of the seed in any process.
         with seeded(entry["seed"]):
             model = make(**entry["arguments"])
     except AuditError:
@@ -130,6 +131,7 @@ def _shaped(
     batches: Iterable[tuple[Tensor, Tensor]], *, shape: Iterable[int] | None, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches on the model's device, images resized to ``(C, H, W)``; None keeps their shape."""
+    # One batch at a time: resized test sets can be larger than the memory.
     for images, labels in batches:
         yield fitted(images, tuple(shape or images.shape[1:])).to(device), labels.to(device)
 

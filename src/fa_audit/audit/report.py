@@ -130,6 +130,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
     warnings = tuple(grouped(judgement, lambda audit: [str(text) for text in audit.warnings]))
     if warnings:
         yield Section("Warnings", items=warnings)
+    # What would settle a borderline verdict stands below the checks that it is about.
     settling = judgement.settling
     table = {"checks": check_table(judgement)}
     yield Section(tables=table, text=f"{settling}." if settling else "")
@@ -158,6 +159,7 @@ def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Ite
     """Yield the texts of all networks, each once, behind its seeds where it is not of all."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
+        # A network that says a text twice counts once.
         for text in dict.fromkeys(said(audit)):
             labels.setdefault(text, []).append(str(label))
     for text, own in labels.items():
@@ -181,6 +183,7 @@ def check_table(judgement: Judgement) -> Table:
         if found.interval is not None:
             low, high = found.interval
             interval = f"{_text(low, kind.scale)} to {_text(high, kind.scale)}"
+        # In the unit of the check: margins in points, not fractions.
         limit = f"{kind.sign} {kind.scale * found.threshold:g}"
         row = [label, _text(found.value, kind.scale), interval, limit, found.outcome]
         if judgement.count > 1:
@@ -256,6 +259,7 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
     many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]
+        # Limits and how intervals are formed do not differ between seeds.
         first = found.outcomes[0]
         formed = first.interval_note
         if judgement.count > 1:
@@ -269,6 +273,7 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
 def _states(judgement: Judgement) -> Table:
     """Return the means over the networks at every state."""
     rows = []
+    # Networks of one judgement have the same architecture, and so as many states.
     for states in zip(*(audit.layers for audit in judgement.networks)):
         cells = []
         for name in _STATES.values():

@@ -54,6 +54,7 @@ def audit(
             trained longer, are then left out, and depth utility is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
+    # Norms are of the first 128 test images, as in the paper; accuracies are of all.
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = f"frozen baseline of {stopped_after} epochs, after which it stopped"
@@ -180,6 +181,7 @@ def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {"spec": spec.to_dict(), "digest": spec.digest}
     for name in ("stopped_after", "seconds", "data_sha256", "checkpoint_sha256"):
         about[name] = facts.get(name)
+    # The machine that trained, which need not be the one that audits.
     trained = facts.get("provenance", {})
     for name in ("device", "commit", "cpu"):
         about[name] = trained.get(name)

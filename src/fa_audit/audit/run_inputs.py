@@ -65,6 +65,7 @@ def read_run(
     expected, hint, baseline_hint = learner.spec, *_HINTS
     if spec:
         expected, hint, baseline_hint = spec, HINT, HINT
+    # Digests and specifications first: numbers of another run say nothing.
     facts: dict[str, Any] = {}
     if sidecar:
         facts = read_sidecar(sidecar)
@@ -78,6 +79,7 @@ def read_run(
     if trajectory:
         history, end = read_trajectory(trajectory), facts.get("stopped_after")
         check_history(history, expected, facts.get("accuracy"), end, str(trajectory))
+    # The slow part comes last: reading the data and running the network.
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
     _check_dataset(learner, dataset)
     if sidecar:

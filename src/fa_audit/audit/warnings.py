@@ -42,6 +42,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     with untouched(network):
         states, _, outputs = network.chain(x.clone())
     outputs = outputs.detach()
+    # States count, too: a model may cast inside its forward pass.
     tensors = (*network.parameters(), *network.buffers(), *states, outputs)
     narrow = {str(tensor.dtype) for tensor in tensors if tensor.dtype in _NARROW}
     if narrow:
@@ -130,6 +131,7 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
             counted = labels[labels != ignored]
             single += len(counted.unique()) == 1 < len(counted)
     repeated = len(rows) - len(set(rows))
+    # Many data sets have a few duplicates.
     if len(batches) > 1 and repeated > _OVERLAP * len(rows):
         yield (
             "repeated samples",
@@ -180,6 +182,7 @@ def accuracy_warnings(
     """Warn of the accuracies of a network and of its frozen baseline, fractions, that the passes
     contradict.
     """
+    # Batches are often a small part of the test set: what counts is beyond chance.
     hits = hits_of(passes)
     if hits and chance(hits, accuracy) < LEAST_LIKELY:
         yield (
@@ -188,6 +191,7 @@ def accuracy_warnings(
             f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
             " preprocessing, or a wrong accuracy.",
         )
+    # Fitted and tested on different samples, or many features would fit any label.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
     # Two standard errors of a share of 1/2: a few samples say little.
@@ -237,6 +241,7 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
             f" (more than {_LARGE:g}). No check looks at that: D2 asks whether it vanished.",
         )
     if evidence.unchecked and evidence.finite:
+        # Float64 was too coarse at some states, or nothing was compared at all.
         some = "unresolved" in evidence.missing.values()
         yield (
             "gradient unresolved" if some else "gradient not compared",
