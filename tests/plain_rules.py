@@ -341,3 +341,57 @@ def dual_propagation(name, learner, x, labels, randomness):
     loss = loss + (d * embed_by_hand(name, network, x, False)).sum()
     credits = [gradient_vector(d) / -method.beta for d in differences]
     return credits, loss / (-method.beta * len(x))
+
+
+def bridge_net(module, h, t, error):
+    """``[LN(h), t, s]``, three hidden layers of GELU units, a linear output."""
+    centred = h - h.mean(dim=1, keepdim=True)
+    z = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
+    a = torch.cat([z, torch.full((len(h), 1), t, dtype=h.dtype), error], dim=1)
+    *hidden, last = [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
+    for layer in hidden:
+        u = linear(layer, a)
+        a = u * (1 + torch.erf(u / 2**0.5)) / 2
+    return linear(last, a)
+
+
+def state_bridge(name, learner, x, labels, randomness):
+    """A net predicts the last state at unit rms; the loss there has the credit."""
+    network, depth = learner.network, len(learner.network.blocks)
+    states, outputs = chain(name, network, x)
+    error = output_error(name, network, states[-1], labels)
+    last = vector(states[-1]).detach()
+    credits, misses = [], []
+    for layer in range(depth):
+        h = vector(states[layer]).detach().requires_grad_()
+        predicted = bridge_net(learner.state, h, layer / depth, error)
+        loss = F.cross_entropy(head_by_hand(name, network, predicted), labels, reduction="sum")
+        credits += torch.autograd.grad(loss, h, retain_graph=True)
+        misses.append(predicted - last / root_mean_square(last))
+    credits.insert(0, credits[0])
+    return credits, taught(outputs, credits) + torch.stack(misses).square().mean()
+
+
+def credit_bridge(name, learner, x, labels, randomness):
+    """A net values states: soft minima of the next state's values, the loss at the top, its slope."""
+    network, method, depth = learner.network, learner.method, len(learner.network.blocks)
+    states, outputs = chain(name, network, x)
+    error = output_error(name, network, states[-1], labels)
+    vectors = [vector(h).detach().requires_grad_() for h in states]
+    drawn = torch.randn(method.draws, depth, *vectors[0].shape, generator=randomness).double()
+    targets, values, credits = [], [], []
+    for layer, h in enumerate(vectors):
+        values.append(bridge_net(learner.state.value, h, layer / depth, error)[:, 0])
+        credits += torch.autograd.grad(values[-1].sum(), h, create_graph=True)
+        if layer:
+            noisy = h + method.sigma * root_mean_square(h) * drawn[:, layer - 1]
+            near = [bridge_net(learner.state.average, n, layer / depth, error) for n in noisy]
+            mean = (-torch.cat(near, dim=1) / method.tau).exp().mean(dim=1)
+            targets.append(-method.tau * mean.log().detach())
+    logits = head_by_hand(name, network, states[-1].detach())
+    targets.append(F.cross_entropy(logits, labels, reduction="none").detach())
+    truth = gradient_vector(loss_slope(name, network, states[-1], labels))
+    miss = vectors[-1].detach().norm(dim=1, keepdim=True) * (credits[-1] - truth)
+    loss = F.mse_loss(torch.stack(values), torch.stack(targets)) + miss.square().mean()
+    credits = [a.detach() for a in (credits[0], *credits[:-1])]
+    return credits, taught(outputs, credits) + loss

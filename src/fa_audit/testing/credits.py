@@ -42,6 +42,8 @@ ROUNDING = 1e-3
 _NETWORKS = ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True})
 # Relative to the longest credit: a smaller change is none. Relaxations add up rounding errors.
 _SAME = 1e-2
+# Where another sample has no effect, the change is smaller.
+_NOTHING = 1e-4
 _LEAST_COSINE = 0.1
 # A cosine that no credit has by chance.
 _AGAINST = -0.5
@@ -187,14 +189,15 @@ def rows(subject: Subject) -> None:
     if subject.method.across_samples:
         order[0] = 5
     after = named_credits(learner, x[order], labels[order])
-    longest = max(a.norm(dim=1).max() for a in before.values())
+    longest_of_all = max(a.norm(dim=1).max() for a in before.values())
     for name, a in before.items():
         other = after[name].flip(0)
-        # A credit that is much shorter than others is rounding, whose errors have no order.
-        scale = max(a.norm(dim=1).max(), _SAME * longest)
-        moved = (other - a).norm(dim=1) > _SAME * scale
+        distance, longest = (other - a).norm(dim=1), a.norm(dim=1).max()
         if not subject.method.across_samples and (a[5].any() or other[5].any()):
-            expect(moved[5], f"a credit of {name} that does not follow its sample")
+            found = f"a credit of {name} that does not follow its sample"
+            expect(distance[5] > _NOTHING * longest, found)
+        # A credit that is much shorter than others is rounding, whose errors have no order.
+        moved = distance > _SAME * max(longest, _SAME * longest_of_all)
         changed = moved[: 5 if order[0] == 6 else 6].nonzero().flatten().tolist()
         found = f"other rows {changed} of the credit of {name} in another order, beside another one"
         expect(not changed, found)
