@@ -21,12 +21,8 @@ rule audit_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=lambda wildcards: COSTS.audit_memory_mb(
-            spec_of(wildcards), device_of("audit_network")
-        ),
-        runtime=lambda wildcards: COSTS.audit_minutes(
-            spec_of(wildcards), device_of("audit_network")
-        ),
+        mem_mb=estimated(COSTS.audit_memory_mb, "audit_network"),
+        runtime=estimated(COSTS.audit_minutes, "audit_network"),
     params:
         code=lambda wildcards: run_code("audit", spec_of(wildcards)),
         origin=lambda wildcards: ORIGINS.audit_inputs(key_of(wildcards)),

@@ -19,6 +19,6 @@ rule build_report:
         code=lambda wildcards: code_digest("build_report"),
         labels=config.get("labels", {}),
         words=page_words,
-        origin=lambda wildcards: [artefacts_digest(), *map(ORIGINS.tidy, sorted(GRID.settings))],
+        origin=lambda wildcards: page_origin(),
     script:
         "../workflow_scripts/build_report.py"

@@ -17,12 +17,8 @@ rule train_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=lambda wildcards: COSTS.training_memory_mb(
-            spec_of(wildcards), device_of("train_network")
-        ),
-        runtime=lambda wildcards: COSTS.training_minutes(
-            spec_of(wildcards), device_of("train_network")
-        ),
+        mem_mb=estimated(COSTS.training_memory_mb, "train_network"),
+        runtime=estimated(COSTS.training_minutes, "train_network"),
     params:
         code=lambda wildcards: run_code("train", spec_of(wildcards)),
         origin=lambda wildcards: data_code(spec_of(wildcards).dataset),
@@ -35,11 +31,9 @@ rule train_network:
 rule share_run:
     """Copy a network that another setting trains with the same specification, hence to the same bits."""
     input:
-        checkpoint=lambda wildcards: ORIGINALS[wildcards.duplicate].path(
-            "checkpoints", "safetensors"
-        ),
-        sidecar=lambda wildcards: ORIGINALS[wildcards.duplicate].path("checkpoints", "json"),
-        trajectory=lambda wildcards: ORIGINALS[wildcards.duplicate].path("trajectories", "csv"),
+        checkpoint=original_file("checkpoints", "safetensors"),
+        sidecar=original_file("checkpoints", "json"),
+        trajectory=original_file("trajectories", "csv"),
     output:
         checkpoint="results/checkpoints/{duplicate}.safetensors",
         sidecar="results/checkpoints/{duplicate}.json",
@@ -53,7 +47,7 @@ rule share_run:
         "../envs/fa-audit.yaml"
     params:
         code=lambda wildcards: code_digest("share_run"),
-        spec=lambda wildcards: spec(*ORIGINALS[wildcards.duplicate]).to_dict(),
+        spec=lambda wildcards: values_of(ORIGINALS[wildcards.duplicate]),
         origin=lambda wildcards: ORIGINS.network(ORIGINALS[wildcards.duplicate]),
     script:
         "../workflow_scripts/share_run.py"

@@ -32,6 +32,8 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"a: 1\nsettings: \xff\n": ": .*0xff",
     b"a: 1\nb: \x07\n": ": .*0007",
     b"a: &a [*a]": ": ",
+    rb'labels: {bp: "\ud800"}': ": .*surrogates",
+    rb'{"labels": {"bp": "\ud800"}}': ": .*surrogates",
     BOMB.replace(b"[", b"{<<: [")
     .replace(b"]", b"]}")
     .replace(b"{<<: [0, 1]}", b"{a: 1}"): ": .*values",
@@ -56,6 +58,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line_with_its_place(tmp_pa
     ("text", "value"),
     [
         ('{\n\t"a": [1e-3, null, {"b": "c"}]}', {"a": [1e-3, None, {"b": "c"}]}),
+        (r'{"a": "\ud83d\ude00"}', {"a": "😀"}),
         ("\ufeffa: [-0.5, 1.0e-3, .inf, True, ~]", {"a": [-0.5, 1e-3, float("inf"), True, None]}),
         ("a: &x {b: 1}\nc: {<<: *x, b: 2}", {"a": {"b": 1}, "c": {"b": 2}}),
     ],

@@ -17,7 +17,6 @@ from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import prepare_data_file
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import Costs
-from fa_audit.experiments.origins import Finished, Origins
 from fa_audit.experiments.plan import plan_table
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
@@ -122,8 +121,9 @@ def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_i
 
 def test_a_plan_invents_no_hours(folder):
     config, line_of = load_config("mine.yaml")
-    finished = Finished(Origins(read_grid(config, KINDS, line_of), {}))
-    assert "?" in plan_table(finished, Costs({"cpu": {}, "gpu": {}}))
+    grid = read_grid(config, KINDS, line_of)
+    everything = dict.fromkeys(grid.all_run_keys(), True)
+    assert "?" in plan_table(grid, Costs({"cpu": {}, "gpu": {}}), everything, {})
 
 
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):

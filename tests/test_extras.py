@@ -35,7 +35,7 @@ BROUGHT = {
 }  # what cannot be absent where the other is there
 SMALL = "--width 8 --depth 2 --epochs 1"
 TRAIN = f"train dfa a.safetensors {SMALL} --data"
-WORKING = (f"{TRAIN} synthetic_teacher", f"train dfa b.safetensors {SMALL} --data synthetic_teacher --frozen",
+WORKING = (f"{TRAIN} synthetic_teacher", f"train dfa+frozen b.safetensors {SMALL} --data synthetic_teacher",
            "audit a.safetensors --frozen b.json", "list datasets")  # fmt: skip
 MISSING = {f"{TRAIN} digits": "datasets", f"{TRAIN} cifar10": "datasets", "report a.json": "plots",
            "report --html a.json": "report", "scorecard": "plots", "draw a.json": "plots"}  # fmt: skip

@@ -9,36 +9,26 @@ from fa_audit.core.registry import find_module
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.kinds import KINDS
 
-SETTING = {
-    "dataset": "digits",
-    "architecture": {"name": "resmlp", "width": 16, "depth": 4},
-    "seeds": [42],
-    "runs": ["bp", "dfa"],
-    "baselines": ["bp+frozen", "dfa+frozen"],
-}
-MODEL = {
-    "model": "test_models:small",
-    "dataset": "digits",
-    "blocks": ["0", "2"],
-    "reads": "spatial mean",
-}
-NO_RUNS = {key: SETTING[key] for key in ("dataset", "architecture", "seeds")}
+NETWORK = {"name": "resmlp", "width": 16, "depth": 4}
+NO_RUNS = {"dataset": "digits", "architecture": NETWORK, "seeds": [42]}
+SETTING = NO_RUNS | {"runs": ["bp", "dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
+MODEL = {"model": "test_models:small", "dataset": "digits", "blocks": ["0"], "reads": "cls token"}
 VARIED = SETTING | {"vary": {"epochs": [1, 3]}}
 OF_SETTINGS = [  # a change of the setting, the place of the mistake in it, a word of the message
     ({"epoch": 3}, "epoch", "3"),
-    ({"architecture": {"name": "resmlp", 3: 4}}, "architecture.3", "3"),
+    ({"architecture": NETWORK | {3: 4}}, "architecture.3", "3"),
+    ({"architecture": NETWORK | {"depth": 0}}, "architecture", "depth"),
+    ({"architecture": NETWORK | {"residual": 1}}, "architecture", "residual"),
+    ({"architecture": NETWORK | {"heads": 4}}, "architecture", "'heads'"),
+    ({"architecture": {"name": "resnet"}}, "architecture", "'resnet'"),
+    *(({"architecture": NETWORK | {"w2_std": std}}, "architecture", str(std))
+      for std in (0.0, -0.1, 1, True)),
     ({"lr": float("nan")}, "lr", "nan"),
     ({"lr": "1e-3"}, "lr", "'1e-3'"),
+    ({"clip": 1.0, "clip_groups": 0.5}, "", "clip_groups 0.5"),
     ({"seeds": [42, 42]}, "seeds", "different"),
     ({"seeds": [True]}, "seeds.0", "True"),
     ({"sweep": {"methods": ["a+b"], "penalties": [0]}}, "sweep.methods.0", "'a+b'"),
-    ({"architecture": {"name": "resmlp", "depth": 0}}, "architecture", "depth"),
-    ({"architecture": {"name": "resmlp", "residual": 1}}, "architecture", "residual"),
-    ({"architecture": {"name": "resmlp", "heads": 4}}, "architecture", "'heads'"),
-    ({"architecture": {"name": "resnet"}}, "architecture", "'resnet'"),
-    *(({"architecture": {"name": "resmlp", "w2_std": std}}, "architecture", str(std))
-      for std in (0.0, -0.1, 1, True)),
-    ({"clip": 1.0, "clip_groups": 0.5}, "", "clip_groups 0.5"),
     ({"dataset": "cifar"}, "dataset", "'cifar10'"),
     ({"runs": ["dfaa"]}, "runs.0", "'dfaa'"),
     ({"runs": ["dfa+penalty1e-2", "dfa+penalty0.01"]}, "runs", "different"),
@@ -48,10 +38,9 @@ OF_SETTINGS = [  # a change of the setting, the place of the mistake in it, a wo
     ({"baselines": ["dfa"]}, "baselines.0", "'dfa'"),
     ({"epochs": 3, "snapshots": [1, 3, 4]}, "", "+epoch4"),
     ({"runs": ["dfa+epoch100"]}, "", "dfa+epoch100"),
-    ({"runs": ["dfa+epoch1"]}, "", "'bp+frozen+epoch1'"),
+    ({"runs": ["dfa+epoch1"]}, "", "'dfa+frozen+epoch1'"),
     ({"vary": {"width": [1]}}, "", "width"),
     ({"vary": {"dept": [1, 2]}}, "", "'dept'"),
-    ({"vary": {"name": ["mlp"]}}, "", "name"),
     ({"vary": {"residual": [1, True, 1]}}, "vary.residual", "different"),
     ({"vary": {"lr": [0.0]}}, "", "lr"),
     ({"seeds": list(range(30_000))}, "", "50000"),
@@ -60,17 +49,17 @@ OF_SETTINGS = [  # a change of the setting, the place of the mistake in it, a wo
 OF_MODELS = [
     ({"model": "torchvision.models.resnet18"}, "model", "resnet18"),
     ({"model": "torchvision.modells:vgg11"}, "model", "torchvision.modells"),
-    ({"dataset": "digit"}, "dataset", "'digits'"),
     ({"arguments": {"a": [float("inf")]}}, "arguments.a.0", "inf"),
     ({"weigths": "x"}, "weigths", "'x'"),
 ]
 
 
+def demo(**more):
+    return {"settings": {"demo": SETTING}} | more
+
+
 def figure(name="trajectories", **changes):
-    return {
-        "settings": {"demo": SETTING},
-        "figures": {name: {"settings": ["demo"], "title": "t"} | changes},
-    }
+    return demo(figures={name: {"settings": ["demo"], "title": "t"} | changes})
 
 
 MISTAKES = [
@@ -79,18 +68,15 @@ MISTAKES = [
     *(({"models": {"mine": MODEL | change}}, f"models.mine.{place}", word)
       for change, place, word in OF_MODELS),
     ({"settings": {"demo": {}}}, "settings.demo.dataset", "required"),
-    ({"models": {"mine": {}}}, "models.mine.reads", "required"),
     ({"settings": {"demo": NO_RUNS}}, "settings.demo", "nothing"),
     ({"settings": {"a": VARIED, "a_epochs3": SETTING}}, "settings.a_epochs3", "'a_epochs3'"),
     ({}, "top level", "settings"),
-    ({"settings": {"demo": SETTING}, "monitor": {"stop_on": ["D3"]}}, "monitor.stop_on.0", "'D3'"),
-    ({"settings": {"demo": SETTING}, "labels": {"dffa": "DFA"}}, "labels", "'dffa'"),
+    (demo(monitor={"stop_on": ["D3"]}), "monitor.stop_on.0", "'D3'"),
+    (demo(labels={"dffa": "DFA"}), "labels", "'dffa'"),
     (figure(settings=["dem"]), "figures.trajectories", "'dem'"),
-    (figure(runs=["dfaa"]), "figures.trajectories", "'dfaa'"),
     (figure(runs=["bp+frozen"]), "figures.trajectories", "'bp+frozen'"),
     (figure("trajektories"), "figures.trajektories", "'trajectories'"),
     (figure("scorecard"), "figures.scorecard", "scorecard"),
-    (figure("a/b"), "figures.a/b", "'a/b'"),
     ({"settings": {"a": VARIED}, "tables": {"main_audit": {"settings": ["a"], "title": "t"}}},
      "tables.main_audit", "a_epochs1, a_epochs3"),
 ]  # fmt: skip
@@ -102,17 +88,16 @@ MISTAKES = [
 def test_a_mistake_is_named_with_its_place_and_what_was_found(config, place, word):
     with pytest.raises(AuditError) as refused:
         read_grid(config, KINDS)
-    lines = str(refused.value).splitlines()
-    line = next(line for line in lines if line.lstrip().startswith(f"config: {place.strip('.')}: "))
-    assert word in line
-    assert len(str(refused.value)) < 3000 and all(line.isprintable() for line in lines)
+    (line, *_) = str(refused.value).splitlines()
+    assert line.startswith(f"config: {place.strip('.')}: ") and word in line
+    assert len(line) < 3000 and line.isprintable()
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "A", "", 1, "é", "a\n"])
-def test_a_name_that_is_no_plain_file_name_is_refused(name):
-    for section, entry in (("settings", SETTING), ("models", MODEL)):
-        with pytest.raises(AuditError, match=f"^config: {section}"):
-            read_grid({section: {name: entry}})
+@pytest.mark.parametrize("name", ["../x", "A", "", 1, "é", "a\n"])
+@pytest.mark.parametrize(("section", "entry"), [("settings", SETTING), ("models", MODEL)])
+def test_a_name_that_is_no_plain_file_name_is_refused(name, section, entry):
+    with pytest.raises(AuditError, match=f"^config: {section}"):
+        read_grid({section: {name: entry}})
 
 
 def test_many_problems_are_listed_up_to_five():
@@ -124,13 +109,8 @@ def test_many_problems_are_listed_up_to_five():
 
 def test_what_is_right_stays_right():
     second = {"kind": "trajectories", "settings": ["demo"], "title": "t"}
-    config = {
-        "data_root": "~/data",
-        "settings": {"demo": SETTING | {"lr": 1, "weight_decay": 0}},
-        "figures": {"second": second},
-        # A label by the method, which never runs alone.
-        "labels": {"dfa": "DFA"},
-    }
+    # A label by the method, which never runs alone.
+    config = demo(data_root="~/data", figures={"second": second}, labels={"dfa": "DFA"})
     before = copy.deepcopy(config)
     assert read_grid(config, KINDS).setting("demo") and config == before
     assert not read_grid({"models": {"mine": MODEL}}).settings

@@ -21,7 +21,7 @@ OPTIONS = " --cores 2 --resources gpu=0 --configfile configs/test.yaml"
 EMPTY, CHECKOUT = "empty", "checkout"
 PROMISED = {  # extra -> where, and what is run there; without an extra what the library alone does
     "": (EMPTY, [f"fa-audit train dfa a.safetensors {SMALL} --data synthetic_teacher",
-                 f"fa-audit train dfa b.safetensors {SMALL} --data synthetic_teacher --frozen",
+                 f"fa-audit train dfa+frozen b.safetensors {SMALL} --data synthetic_teacher",
                  "fa-audit audit a.safetensors --frozen b.json", "fa-audit check dfa", "fa-audit list",
                  "fa-audit describe my_net:make --image-shape 8",
                  "fa-audit audit my_net:make --data my_net:batches --accuracy 0.4 --frozen 0.3 --directions 2"]),

@@ -264,28 +264,6 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     assert not list(trainings.glob("results/resume/**/*.safetensors"))
 
 
-@slow
-def test_results_that_were_touched_after_an_edit_are_not_called_done(tmp_path):
-    folder = copy_sources(tmp_path / "project")
-    write_config(folder, {"settings": {"tiny": TINY | {"epochs": 1}}})
-    made = snakemake(folder, TARGET, "--cores", "1")
-    assert made.returncode == 0, made.stdout
-    for touched in (0, 1):
-        if touched:
-            edited = folder / "src/fa_audit/methods/dfa.py"
-            edited.write_text(edited.read_text() + "EDITED = 1\n")
-            assert snakemake(folder, TARGET, "--cores", "1", "--touch").returncode == 0
-        call = command("-n", TARGET)
-        said = subprocess.run(
-            call, cwd=folder, env=own_library(folder), text=True, capture_output=True
-        ).stdout
-        trainings, done = re.search(
-            r"^in all(?: +\d+)" + r" +(\S+) +\S+ +(\S+)", said, re.M
-        ).groups()
-        assert (trainings, done) == ("1", "0" if touched else "1")
-        assert ("--touch" in said) == bool(touched), said
-
-
 UPPER = re.search(r'"snakemake>=[\d.]+,<(\d+)"', (ROOT / "pyproject.toml").read_text())[1]
 
 

@@ -24,7 +24,6 @@ from methods_table import ROOT, filled
 
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import read_costs
-from fa_audit.experiments.origins import Finished, Origins
 from fa_audit.experiments.plan import plan_table
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.kinds import KINDS
@@ -63,13 +62,15 @@ def facts() -> dict[str, str]:
     page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
     headline = page.partition("<!-- table: sum -->\n")[2].partition("\n<!-- end -->")[0]
     config, line_of = load_config(ROOT / "config.yaml")
-    finished = Finished(Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {})))
-    plan = plan_table(finished, read_costs(ROOT / "benchmarks/costs.json"))
+    grid = read_grid(config, KINDS, line_of)
+    networks, audits = grid.all_run_keys(), grid.run_keys("runs")
+    costs = read_costs(ROOT / "benchmarks/costs.json")
+    plan = plan_table(grid, costs, dict.fromkeys(networks, True), dict.fromkeys(audits, True))
     rows = [line.replace("in all", "all").split() for line in plan.splitlines()]
     cpu = {
         row[0]: float(row[-2].strip("~"))
         for row in rows
-        if len(row) > 6 and row[-2].strip("~")[0].isdigit()
+        if len(row) > 5 and row[-2].strip("~")[0].isdigit()
     }
     small = cpu["all"] - sum(cpu[name] for name in LARGE)
     return {

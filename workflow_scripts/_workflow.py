@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
-TERMINAL = os.dup(2)
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a job without a traceback
+# Standard error as it was: `_log_to` sends the script's own to the log.
+_TERMINAL = os.dup(2)
+# Ctrl-C ends a job without a traceback.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_with(parent: int) -> None:
@@ -45,31 +47,29 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
     """Send the library's messages and any failure to the rule's log; bad input ends in one line.
 
     Args:
-        leftovers: remove first what a killed job left half-written beside the outputs. Not for a
-            training, which does so itself, once it knows that no other process is at work on them.
+        leftovers: remove first what a killed job left half-written beside the outputs.
     """
     try:
         _log_to(snakemake.log[0])
-        if job := os.environ.get("SLURM_JOB_ID"):
-            log.info("Slurm job %s on %s", job, socket.gethostname())
+        if "SLURM_JOB_ID" in os.environ:
+            log.info("Slurm job %s on %s", os.environ["SLURM_JOB_ID"], socket.gethostname())
         if leftovers:
             remove_leftovers(*snakemake.output)
         yield
     except (AuditError, OSError) as error:
-        log.error(
-            "%s", error, exc_info=error.__cause__ if isinstance(error, OwnCodeError) else None
-        )
-        os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())
+        # A failure of the user's own code comes with that code's traceback.
+        cause = error.__cause__ if isinstance(error, OwnCodeError) else None
+        log.error("%s", error, exc_info=cause)
+        os.write(_TERMINAL, f"{snakemake.rule}: {error}\n".encode())
         sys.exit(f"{snakemake.rule}: {error}")
 
 
 def _log_to(path: str) -> None:
     """Send messages, standard output and standard error to a file, tracebacks included."""
-    logging.raiseExceptions = (
-        False  # on a full disk the result that is not written is the error, not the log
-    )
+    # On a full disk the result that is not written is the error, not the log.
+    logging.raiseExceptions = False
+    words = "%(asctime)s  %(message)s"
     try:
-        words = "%(asctime)s  %(message)s"
         logging.basicConfig(
             filename=path, encoding="utf-8", level=logging.INFO, format=words, force=True
         )
@@ -89,20 +89,18 @@ def device(snakemake: Snakemake) -> Iterator[str]:
     """
     import torch
 
-    granted, visible = asks_for_gpu(snakemake.resources), torch.cuda.is_available()
-    if not (granted and visible):
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        reason = ": torch sees a GPU, but none was asked for" if visible else ""
-        if granted:
-            reason = f": a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {shown})"
-        log.info("computing on the CPU%s", reason)
+    if not asks_for_gpu(snakemake.resources):
+        log.info("computing on the CPU: no GPU was asked for")
         yield "cpu"
-        return
-    gpus = [
-        str(torch.cuda.get_device_properties(index).uuid)
-        for index in range(torch.cuda.device_count())
-    ]
-    with gpu_lock(gpus) as index:
-        torch.cuda.set_device(index)  # nothing of this process lands on another GPU
-        log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
-        yield f"cuda:{index}"
+    elif not torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        log.info("computing on the CPU: torch sees no GPU (CUDA_VISIBLE_DEVICES: %s)", visible)
+        yield "cpu"
+    else:
+        count = torch.cuda.device_count()
+        gpus = [str(torch.cuda.get_device_properties(index).uuid) for index in range(count)]
+        with gpu_lock(gpus) as index:
+            # Nothing of this process lands on another GPU.
+            torch.cuda.set_device(index)
+            log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
+            yield f"cuda:{index}"

@@ -11,13 +11,17 @@ from fa_audit.data.dataset import load_dataset
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 with logged(snakemake), device(snakemake) as where:
-    set_numerics(snakemake.params.torch_threads)
-    torch.set_deterministic_debug_mode(
-        "warn"
-    )  # an external model may need kernels that have no such form
-    entry, name = snakemake.params.model, snakemake.wildcards.model
-    limits = DiagnosticThresholds.of(snakemake.params.thresholds)
-    report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)
-    weights = sha256_of(entry["weights"]) if entry["weights"] else None
-    about = {"entry": entry, "weights_sha256": weights, "provenance": process_origin(where)}
-    report.replace(model=name, **about).write(snakemake.output.audit)
+    params, name = snakemake.params, snakemake.wildcards.model
+    set_numerics(params.torch_threads)
+    # An external model may need kernels that have no deterministic form.
+    torch.set_deterministic_debug_mode("warn")
+    limits = DiagnosticThresholds.of(params.thresholds)
+    report = audit_model(name, params.model, load_dataset(snakemake.input.data), where, limits)
+    weights = params.model["weights"]
+    report = report.replace(
+        model=name,
+        entry=params.model,
+        weights_sha256=sha256_of(weights) if weights else None,
+        provenance=process_origin(where),
+    )
+    report.write(snakemake.output.audit)

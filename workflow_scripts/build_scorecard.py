@@ -14,7 +14,7 @@ with logged(snakemake):
     published = read_published_file(files.published)
     tidy = read_tidy(files.evidence)
     rows = scorecard(published, tidy)
+    write_scorecard(published, rows, [out.csv, out.markdown])
     inputs = [files.published, *files.evidence]
     origin = origin_of({"kind": "scorecard"}, tidy.runs["digest"], inputs)
-    write_scorecard(published, rows, [out.csv, out.markdown])
     write_json(out.origin, origin.to_dict())

@@ -7,14 +7,22 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory
 
+KEPT = (
+    "accuracy",
+    "spec",
+    "digest",
+    "checkpoint_sha256",
+    "parameters",
+    "trainable_parameters",
+)
+
 with logged(snakemake):
-    kept = ("accuracy", "spec", "digest", "checkpoint_sha256")
-    counts = ("parameters", "trainable_parameters")  # recorded since
     files, spec = snakemake.input, RunSpec.from_dict(snakemake.params.spec)
     sidecar = read_sidecar(files.sidecar)
     check_spec(RunSpec.from_dict(sidecar["spec"]), spec, files.sidecar)
     check_run(sidecar, files.sidecar, trajectory=files.trajectory)
     history = read_trajectory(files.trajectory)
     check_history(history, spec, sidecar["accuracy"], sidecar["stopped_after"], files.trajectory)
-    facts = {key: sidecar[key] for key in (*kept, *(name for name in counts if name in sidecar))}
-    write_json(snakemake.output.baseline, signed({"run": snakemake.wildcards.run} | facts))
+    # Sidecars of earlier versions have no counts of parameters.
+    facts = {key: sidecar[key] for key in KEPT if key in sidecar}
+    write_json(snakemake.output.baseline, signed({"run": snakemake.wildcards.run, **facts}))

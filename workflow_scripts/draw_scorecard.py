@@ -9,8 +9,9 @@ from fa_audit.results.figures.style import save
 from fa_audit.results.tidy import read_table
 
 with logged(snakemake):
-    origin = origin_of({"kind": "scorecard"}, [], [snakemake.input.scorecard])
-    figure = draw(read_table(snakemake.input.scorecard), title="Scorecard")
-    for path in (snakemake.output.pdf, snakemake.output.png, snakemake.output.svg):
+    source, out = snakemake.input.scorecard, snakemake.output
+    origin = origin_of({"kind": "scorecard"}, [], [source])
+    figure = draw(read_table(source), title="Scorecard")
+    for path in (out.pdf, out.png, out.svg):
         save(figure, path, str(origin))
-    write_json(snakemake.output.origin, origin.to_dict())
+    write_json(out.origin, origin.to_dict())

@@ -5,7 +5,6 @@ from _workflow import logged
 from fa_audit.data.dataset import prepare_data_file
 
 with logged(snakemake):
-    data_root = snakemake.config.get(
-        "data_root", "data"
-    )  # no parameter: the same data in another folder
+    # Not a parameter of the rule: the same data in another folder make nothing stale.
+    data_root = snakemake.config.get("data_root", "data")
     prepare_data_file(snakemake.wildcards.dataset, data_root, snakemake.output.data)

@@ -1,4 +1,4 @@
-# Figures, tables, the scorecard and external models: their entries in a configuration, and what they are made from.
+# Figures, tables, the scorecard and external models: their entries, and what they are made from.
 
 from fa_audit.core.registry import entry_of
 from fa_audit.experiments import paths
@@ -11,6 +11,8 @@ from fa_audit.results.tables import TABLES
 STAGES = {"figures": ("draw_figure", FIGURES), "tables": ("build_table", TABLES)}
 # The report sorts its categories by name; the scorecard comes first.
 SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
+PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
+PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
 
 
 if MODE == ExecMode.DEFAULT:
@@ -50,6 +52,13 @@ def origin_of(section, name):
     return [ORIGINS.tidy(setting) for setting in entry_in(section, name)["settings"]]
 
 
+def in_report(path, category, subcategory=None, **labels):
+    """Return an output as `snakemake --report` shows it: in a folder, with labels."""
+    labels["format"] = path.rpartition(".")[2]
+    caption = "../report/caption.rst"  # from the file of the rule
+    return report(path, caption=caption, category=category, subcategory=subcategory, labels=labels)
+
+
 # ---- all of them
 
 
@@ -58,7 +67,6 @@ def names_in(section):
 
 
 def files_of(section):
-    """Return the files of every figure or table."""
     return [path for name in names_in(section) for path in paths.artefact_files(section, name)]
 
 
@@ -76,26 +84,6 @@ def origin_files():
     names = [f"results/{section}/{name}" for section, name in drawn()]
     scorecard = ["results/scorecard", "results/figures/scorecard"] if published_settings() else []
     return [name + paths.ORIGIN for name in (*names, *scorecard)]
-
-
-@cache
-def artefacts_digest():
-    """Return a digest of what decides every figure, every table and the scorecard."""
-    parts = [[entry_in(*one), code_of(*one), origin_of(*one)] for one in drawn()]
-    scripts = [code_digest(name) for name in ("build_scorecard", "draw_scorecard")]
-    return digest_of([parts, scripts, *map(ORIGINS.tidy, published_settings())])
-
-
-def in_report(path, category, subcategory=None, **labels):
-    """Return an output as `snakemake --report` shows it: in a folder, with labels and its format."""
-    labels["format"] = path.rpartition(".")[2]
-    caption = "../report/caption.rst"  # from the file of the rule
-    return report(path, caption=caption, category=category, subcategory=subcategory, labels=labels)
-
-
-# ---- the scorecard
-
-PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
 
 
 @cache
@@ -127,13 +115,10 @@ def model_weights(wildcards):
     return path or []
 
 
-# ---- the page
-
-PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
+# ---- the page: figures in their order, words, and what decides it
 
 
 def page_figures(wildcards):
-    """Return the figures, in the order in which the page shows them."""
     names = ["scorecard"] if published_settings() else []
     return [f"results/figures/{name}.svg" for name in [*names, *names_in("figures")]]
 
@@ -142,3 +127,11 @@ def page_words(wildcards):
     """Return title and caption of every figure and table, by its section and name."""
     words = {f"{s}/{n}": [entry_in(s, n)["title"], caption_of(s, n)] for s, n in drawn()}
     return words | {"figures/scorecard": ["Scorecard", kinds.caption("scorecard")]}
+
+
+@cache
+def page_origin():
+    parts = [[entry_in(*one), code_of(*one), origin_of(*one)] for one in drawn()]
+    scripts = [code_digest(name) for name in ("build_scorecard", "draw_scorecard")]
+    drawings = digest_of([parts, scripts, *map(ORIGINS.tidy, published_settings())])
+    return [drawings, *map(ORIGINS.tidy, sorted(GRID.settings))]

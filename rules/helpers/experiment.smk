@@ -12,8 +12,15 @@ from fa_audit.core.files import digest_of
 from fa_audit.core.stages import code_digest
 from fa_audit.experiments.config_file import LineOf, load_config, select_settings, typed
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.experiments.origins import OF_A_NETWORK, Origins, data_code, run_code
-from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
+from fa_audit.experiments.origins import Origins, data_code, run_code
+from fa_audit.experiments.paths import (
+    NETWORK_FILES,
+    TIDY,
+    RunKey,
+    data_file,
+    run_files,
+    tidy_file,
+)
 from fa_audit.results.kinds import KINDS
 from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
@@ -22,10 +29,9 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 
 def readable(function):
-    """Make bad input end in its one message: an exception would bring Snakemake's traceback along.
+    """Make bad input end in its one message, without Snakemake's traceback.
 
-    For input functions too: they are called before the first job, when sys.exit ends Snakemake. It would read as Ctrl-C
-    later, but what they answered once does not change.
+    For input functions too: they are called before the first job, when sys.exit ends Snakemake.
     """
 
     def wrapped(*args):
@@ -43,36 +49,39 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# What Snakemake does not document is read here and, where it is known only later, at `workflow.local_exec`,
-# `workflow.dag` and `workflow.dag_settings`.
-# CONFIG_FILES: from the command line, or from a workflow that uses this one as a module; they replace ours.
+# Snakemake documents none of these, nor what later files read: `workflow.local_exec`,
+# `workflow.dag_settings` and, in messages.smk, `workflow.dag`.
+# Of the command line, or of a workflow that uses this one as a module; they replace config.yaml.
 CONFIG_FILES = list(workflow.configfiles)
+# What --config gives: single values.
+COMMAND_LINE = workflow.config_settings.config
 # The main process checks the command; that of a single job on a node does not.
 MODE = workflow.exec_mode
 # A dry run has no onstart, hence a table of its own.
 DRY_RUN = workflow.output_settings.dryrun
 # Limits of --resources, cores and nodes: GPU jobs without one are refused.
 LIMITS = workflow.global_resources
-LARGEST_DATA = 2_000_000_000  # bytes of a file whose content is compared, as in profiles/default
-
-
-COMMAND_LINE = workflow.config_settings.config  # what --config gives
+# Bytes of a file whose content is compared, as in profiles/default.
+LARGEST_DATA = 2_000_000_000
 
 
 @readable
 def load_lines():
-    """Return the line of every value of the configuration; read before Snakemake does, whose errors name no line."""
+    """Return the line of every value of the configuration files.
+
+    They are read before Snakemake does, whose errors name no line.
+    """
     lines = LineOf()
     for path in filter(os.path.exists, CONFIG_FILES or ["config.yaml"]):
-        lines.update(load_config(os.path.relpath(path))[1])
-    # A value of the command line has none.
-    kept = {place: line for place, line in lines.items() if place.split(".")[0] not in COMMAND_LINE}
-    return LineOf(kept)
+        for place, line in load_config(os.path.relpath(path))[1].items():
+            # The command line replaces whole keys; its values have no line.
+            if place.split(".")[0] not in COMMAND_LINE:
+                lines[place] = line
+    return lines
 
 
 LINES = load_lines()
 
-# --configfile replaces config.yaml; --config changes single values of either.
 if not CONFIG_FILES:
 
     configfile: "config.yaml"
@@ -84,8 +93,9 @@ readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# Snakemake records a failed job as done, and its outputs are gone (docs/workflow.md). A job's parameter `origin` is a
-# digest of what its inputs are made from: after a failure it has changed, so the job asks for the input that is missing.
+# Snakemake records a failed job as done, and its outputs are gone (docs/workflow.md). A job's
+# parameter `origin` is a digest of what its inputs are made from: after a failure it has changed, so
+# the job asks for the input that is missing.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 
@@ -93,25 +103,26 @@ ORIGINS = Origins(GRID, THRESHOLDS)
 
 
 @cache
-def spec(setting, run, seed):
-    return GRID.setting(setting).spec(run, seed)
+def spec(key):
+    return GRID.spec(key)
 
 
 @readable
 def key_of(wildcards):
     """Return the run that wildcards name; an unknown one is an error."""
     key = RunKey(wildcards.setting, wildcards.run, int(wildcards.seed))
-    spec(*key)
+    spec(key)
     return key
 
 
 def spec_of(wildcards):
-    return spec(*key_of(wildcards))
+    return spec(key_of(wildcards))
 
 
 @cache
 def values_of(key):
-    return spec(*key).to_dict()  # one object for the training and the audit of a run
+    """Return the specification in JSON types: one object for the training and the audit."""
+    return spec(key).to_dict()
 
 
 def spec_values(wildcards):
@@ -120,10 +131,10 @@ def spec_values(wildcards):
 
 @cache
 def name_missing_options():
-    """Warn once where Snakemake was started without the options of profiles/default that keep finished trainings.
+    """Warn once where options of profiles/default that keep finished trainings are missing.
 
-    Modules have no profile of ours, nor has --workflow-profile none. Called while jobs are planned: options are not
-    known before. `dag_settings` is not documented; nothing else tells.
+    Modules have no profile of ours, nor has --workflow-profile none. Called while jobs are planned:
+    options are not known before.
     """
     settings = workflow.dag_settings
     missing = []
@@ -133,8 +144,8 @@ def name_missing_options():
         missing.append(f"--max-checksum-file-size {LARGEST_DATA}")
     if missing and MODE == ExecMode.DEFAULT:
         logger.warning(
-            "fa-audit: a script or data file that is only touched makes every training stale. Add "
-            + " ".join(missing)
+            "fa-audit: a script or data file that is only touched makes every training stale. Add"
+            f" {' '.join(missing)}"
         )
 
 
@@ -149,17 +160,23 @@ def audited(setting):
     return list(GRID.setting(setting).run_keys("runs"))
 
 
-# A run that an earlier setting trains too is copied from there.
+# ---- runs that an earlier setting trains too: copied from there
+
 ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()}
 
 
-# ---- files by kind. Functions, so that a target's files are listed only when the target is asked for: those of ten
-# thousand runs take 15 MB.
+def original_file(folder, ending):
+    """Return an input: the file that is copied."""
+    return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
+
+
+# ---- files by kind. Functions, so that a target's files are listed only when the target is asked
+# for: those of ten thousand runs take 15 MB.
 
 
 def network_files(keys):
     """Return every file that the trainings of some runs write."""
-    return [path for kind in OF_A_NETWORK for path in run_files(*kind, keys)]
+    return [path for kind in NETWORK_FILES for path in run_files(*kind, keys)]
 
 
 def checkpoint_files(wildcards):
@@ -171,7 +188,7 @@ def baseline_files(wildcards):
 
 
 def rest_of(settings):
-    """Return the tidy tables of settings and every file that they rest on, all of which a target asks for."""
+    """Return the tidy tables of settings and every file that they rest on."""
     keys = dict.fromkeys(key for name in settings for key in audited(name))
     networks = dict.fromkeys(network for key in keys for network in ORIGINS.networks(key))
     return [

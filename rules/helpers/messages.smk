@@ -1,9 +1,7 @@
 # The plan before the first job, and verdicts and files after the last.
 
 import atexit
-from itertools import filterfalse
 
-from fa_audit.experiments.origins import Finished
 from fa_audit.experiments.plan import plan_table
 from fa_audit.results.verdict_summary import verdict_lines
 
@@ -12,54 +10,39 @@ def say(*lines):
     logger.info("\n".join(lines))
 
 
-def say_start(device):
-    say(
-        f"fa-audit: computing on {device}; one line per epoch in results/logs/train_network/",
-        *table_lines(),
-    )
+def planned_jobs():
+    """Return the jobs that the targets need, and the set of those that are still to be done.
 
-
-def runs_of(jobs, *names):
-    """Return the runs of the jobs of some rules."""
-    return {RunKey.of(job.output[0]) for job in jobs if job.rule.name in names}
+    Snakemake documents no way to ask for either; this is the only place that reads `workflow.dag`.
+    """
+    # A dry run has "finished" its jobs by the time of its table.
+    return list(workflow.dag.jobs), set(workflow.dag.needrun_jobs(exclude_finished=False))
 
 
 def table_lines():
-    """Return the table of what is asked for, and where Snakemake may do other jobs than those that it counts."""
-    dag = workflow.dag  # undocumented: the jobs that the targets need, done or to be done
-    # A dry run has "finished" its jobs by the time of its table.
-    jobs, to_do, kept = list(dag.jobs), list(dag.needrun_jobs(exclude_finished=False)), []
-    networks = runs_of(jobs, "train_network", "share_run")
-    audits = runs_of(jobs, "audit_network")
-    if in_storage():
-        yield "Results are in a storage (--default-storage-provider): finished ones are not counted."
-    elif networks:
-        finished = Finished(ORIGINS)  # reads every result once, for both
-        yield plan_table(finished, COSTS, networks, audits)
-        kept += filterfalse(
-            finished.network, networks - runs_of(to_do, "train_network", "share_run")
-        )
-        kept += filterfalse(finished.audit, audits - runs_of(to_do, "audit_network"))
-    if kept:
-        yield (
-            f"Snakemake keeps {len(kept)} networks and audits that the table counts as outstanding: --touch marked them,"
-            " or the targets do not need them. To make them: --forcerun train_network audit_network"
-        )
+    """Return the table of what the targets need, empty where that is no network."""
+    jobs, to_do = planned_jobs()
+    trainings, audits = {}, {}
+    for job in jobs:
+        if job.rule.name in ("train_network", "share_run"):
+            trainings[RunKey.of(job.output[0])] = job in to_do
+        elif job.rule.name == "audit_network":
+            audits[RunKey.of(job.output[0])] = job in to_do
+    lines = [plan_table(GRID, COSTS, trainings, audits)] if trainings else []
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
-        yield (
-            "Without .snakemake/metadata Snakemake compares modification times only. Delete the results that the table"
-            " counts as outstanding."
+        lines.append(
+            "Without .snakemake/metadata Snakemake compares modification times only: delete results"
+            " of other code or options."
         )
+    return lines
 
 
 def say_results():
     if in_storage():
         say("fa-audit: done. Results and logs are in the storage.")
         return
-    made = [
-        *(["results/scorecard.md"] if published_settings() else []),
-        *(f"results/{section}/" for section in (*STAGES, "models") if names_in(section)),
-    ]
+    made = ["results/scorecard.md"] if published_settings() else []
+    made += [f"results/{section}/" for section in (*STAGES, "models") if names_in(section)]
     say(*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:")
     say(*filter(os.path.exists, made), "results/logs/")
     for name in names_in("figures")[:1]:

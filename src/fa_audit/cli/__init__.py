@@ -9,24 +9,22 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from fa_audit import __version__
-from fa_audit.cli import board, lists, models, results, runs
+from fa_audit.cli import audit, board, lists, models, results, train
 from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable
-from fa_audit.core.files import check_no_pipe
 from fa_audit.core.registry import naming_extras
 
 # What a command does, and the function that adds its arguments.
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "audit": ("audit a model of your own, or a checkpoint", runs.audit_parser),
+    "audit": ("audit a model of your own, or a checkpoint", audit.audit_parser),
     "describe": ("propose where the states of a model are", models.describe_parser),
     "report": ("report on the audits of one run", results.report_parser),
     "board": ("rank measured runs and your own by accuracy", board.board_parser),
     "draw": ("make figures of your audits, or of measured runs", board.draw_parser),
-    "train": ("train one network and write its checkpoint", runs.train_parser),
+    "train": ("train one network and write its checkpoint", train.train_parser),
     "check": ("check that a training method keeps its promises", models.check_parser),
     "list": ("list methods, architectures and data sets", lists.list_parser),
     "scorecard": ("compare published numbers with audits", results.scorecard_parser),
@@ -43,15 +41,16 @@ class OneLineParser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0 when done, 1 after bad input or a check that failed."""
-    sys.path.append(os.getcwd())  # the user's own code
+    # The user's own code lies in the working folder.
+    sys.path.append(os.getcwd())
+    # A terminal of ASCII cannot show '±'.
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # '±' on a terminal of ASCII
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = _parser()
     answer_shell(parser)
     try:
         with naming_extras():
             options = parser.parse_args(arguments)
-            _check_inputs(options)
             logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
             status = _run(options)
             sys.stdout.flush()
@@ -61,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (AuditError, OSError) as error:
-        print("fa-audit:", "\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
+        text = "\n".join(map(printable, str(error).splitlines()))
+        print(f"fa-audit: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("fa-audit: interrupted; run the same command again.", file=sys.stderr)
@@ -78,13 +78,6 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(log_level=logging.INFO)
         add_arguments(command)
     return parser
-
-
-def _check_inputs(options: argparse.Namespace) -> None:
-    for name, given in vars(options).items():
-        for value in given if isinstance(given, list) else [given]:
-            if isinstance(value, str | Path) and name != "output":
-                check_no_pipe(value)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -6,13 +6,13 @@ import argparse
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
 
-MEASURED = "configs/measured.yaml"
-FROM = "folder of SETTING/audits.json, or results; default the project's reference/measured"
-KEY = (
+_MEASURED = "configs/measured.yaml"
+_KEY = (
     "rank: runs that no paired test tells apart share one\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
     "fires: D1 growth, D2 gradient, C stability, D3 depth; ? is borderline\n"
@@ -22,7 +22,7 @@ KEY = (
 
 def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
-    # Fonts are not news.
+    # What matplotlib says of fonts is no news.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
     _add_audits(parser, "your own audits, JSON")
     words = "folder for board.csv, .md, .tex, .html, .pdf, .png, .svg; default: print the table"
@@ -34,7 +34,7 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
     words = "your own audits, JSON; without any, draw the figures and tables of --configfile"
     _add_audits(parser, words)
-    words = f"the configuration; default {MEASURED}"
+    words = f"the configuration; default {_MEASURED}"
     parser.add_argument("--configfile", type=Path, metavar="FILE", help=words)
     words = "folder for the files; default %(default)s"
     parser.add_argument("--output", type=Path, metavar="DIR", default=Path("drawn"), help=words)
@@ -43,7 +43,8 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
 def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
     add = parser.add_argument
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
-    add("--from", dest="folder", type=Path, metavar="DIR", help=FROM)
+    more = "folder of SETTING/audits.json, or results; default the project's reference/measured"
+    add("--from", dest="folder", type=Path, metavar="DIR", help=more)
     words = "show these runs only; default all"
     add("--only", nargs="+", default=[], metavar="RUN", help=words)
     words = "draw figures 7 inches wide, for a page of two columns; default 5.5 inches"
@@ -65,7 +66,7 @@ def _board(options: argparse.Namespace) -> int:
         made = write_shown(board_of(tidy), inputs, options.output, {"wide": options.wide})
         print(*made, sep="\n")
     else:
-        print(to_text(board(tidy, title="", labels={}, narrow=True)), KEY, sep="\n")
+        print(to_text(board(tidy, title="", labels={}, narrow=True)), _KEY, sep="\n")
     return 0
 
 
@@ -79,22 +80,23 @@ def _draw(options: argparse.Namespace) -> int:
     if options.audits:
         return _draw_audits(options)
     folder = measured_folder(options.folder)
-    config, line_of = load_config(provided(options.configfile or MEASURED))
+    config, line_of = load_config(provided(options.configfile or _MEASURED))
     grid = read_grid(config, KINDS, line_of)
-    more = {"wide": True} if options.wide else {}
+    more: dict[str, Any] = {"wide": True} if options.wide else {}
     if options.only:
         more["runs"] = options.only
+    # All of them before the first line: a bar of progress is in its place.
     made = list(artefacts_from(config, grid, folder, options.output, more))
-    missing = 0
-    for name, problem in made:  # after the line of progress
+    drawn = 0
+    for name, problem in made:
         if problem:
-            missing += 1
             print(f"fa-audit: not drawn: {name}: {problem}", file=sys.stderr)
         else:
+            drawn += 1
             print(options.output / name)
     # Not every figure has the rows that were asked for.
-    is_enough = options.only and missing < len(made)
-    return 1 if missing and not is_enough else 0
+    needed = 1 if options.only else len(made)
+    return int(drawn < needed)
 
 
 def _draw_audits(options: argparse.Namespace) -> int:

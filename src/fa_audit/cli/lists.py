@@ -22,14 +22,16 @@ def list_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", nargs="?", choices=KINDS, metavar="KIND", help=words)
     words = "list these only, registered or package.module:Name; default all registered ones"
     names = parser.add_argument("names", nargs="*", metavar="NAME", help=words)
-    completed(names, [name for registry in KINDS.values() for name in registry])
+    completed(names, [*METHODS, *ARCHITECTURES, *DATASETS])
 
 
 def _list(options: argparse.Namespace) -> int:
-    for kind in [options.kind] if options.kind else KINDS:
-        if not options.kind:
+    for kind, registry in KINDS.items():
+        if options.kind not in (None, kind):
+            continue
+        if options.kind is None:
             print(f"{kind}:")
-        for name in options.names or KINDS[kind]:
+        for name in options.names or registry:
             print(f"{name:<17} {_summary(kind, name)}")
             if kind == "architectures":
                 defaults = architecture_options(name).items()
@@ -40,12 +42,14 @@ def _list(options: argparse.Namespace) -> int:
 def _summary(kind: str, name: str) -> str:
     """Return one line about a method, an architecture or a data set."""
     if kind == "methods":
+        # Registered methods are not imported: that would take torch's seconds.
         if name not in METHODS:
             load("method", METHODS, name)
         return stated(name).summary
     if kind == "datasets":
         text = documentation("dataset", DATASETS, name)
     else:
+        # An architecture's module describes it.
         made = load("architecture", ARCHITECTURES, name)
         text = sys.modules[made.__module__].__doc__ or made.__doc__
     return (text or "").partition("\n")[0]

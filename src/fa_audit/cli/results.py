@@ -8,8 +8,8 @@ from pathlib import Path
 from fa_audit.core.files import check_output, write_text
 from fa_audit.documents.writers import DOCUMENTS
 
-PUBLISHED = "reference/published.yaml"
-PAGE = "report.html"
+_PUBLISHED = "reference/published.yaml"
+_PAGE = "report.html"
 
 
 def report_parser(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     )
     words = "class of a method that is not registered, for its formula; default not stated"
     add("--method", metavar="MODULE:CLASS", help=words)
-    words = f"file to write; default: print the text, or write {PAGE} with --html"
+    words = f"file to write; default: print the text, or write {_PAGE} with --html"
     add("--output", type=Path, metavar="PATH", help=words)
     words = "write one self-contained HTML page of any number of networks; default a text of one"
     add("--html", action="store_true", help=words)
@@ -47,42 +47,42 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     )
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "the published numbers; default %(default)s"
-    add("--published", metavar="YAML", default=PUBLISHED, help=words)
+    add("--published", metavar="YAML", default=_PUBLISHED, help=words)
     words = "folder for scorecard.csv and .md; default: print the summary"
     add("--output", type=Path, metavar="DIR", help=words)
 
 
 def _report(options: argparse.Namespace) -> int:
-    return _page(options) if options.html else _text(options)
-
-
-def _page(options: argparse.Namespace) -> int:
-    from fa_audit.results.page.render import page
-    from fa_audit.results.page.runs import read_runs
-
-    path = options.output or Path(PAGE)
-    check_output(path, options.audits)
-    write_text(path, page(read_runs(options.audits)))
-    print(path)
+    path = options.output or (Path(_PAGE) if options.html else None)
+    text = _page(options) if options.html else _text(options)
+    if path is None:
+        print(text, end="")
+    else:
+        check_output(path, options.audits)
+        write_text(path, text)
+        # The page has a name by default, which a user has to learn.
+        if options.html:
+            print(path)
     return 0
 
 
-def _text(options: argparse.Namespace) -> int:
+def _page(options: argparse.Namespace) -> str:
+    from fa_audit.results.page.render import page
+    from fa_audit.results.page.runs import read_runs
+
+    return page(read_runs(options.audits))
+
+
+def _text(options: argparse.Namespace) -> str:
     from fa_audit.core.registry import load
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import report
     from fa_audit.results.seed_group import read_seeds
 
+    # An unregistered method states its facts once it is imported.
     if options.method:
         load("method", METHODS, options.method)
-    found = report(read_seeds(options.audits))
-    text = DOCUMENTS[options.format](found)
-    if options.output:
-        check_output(options.output, options.audits)
-        write_text(options.output, text)
-    else:
-        print(text, end="")
-    return 0
+    return DOCUMENTS[options.format](report(read_seeds(options.audits)))
 
 
 def _scorecard(options: argparse.Namespace) -> int:

@@ -143,7 +143,11 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """
     content = _read(path, f"expected {expected}")
     try:
-        return json.loads(content.decode(), parse_constant=_refuse)
+        value = json.loads(content.decode(), parse_constant=_refuse)
+        # Half a surrogate pair, which an escape can stand for, cannot be written to any file.
+        if rb"\ud" in content.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except FOREIGN as error:
         found = f"no JSON ({error})" if content.strip() else "an empty file"
         raise AuditError(

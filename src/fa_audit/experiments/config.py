@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal, Self
@@ -25,7 +24,7 @@ from fa_audit.experiments.spec import (
     LARGEST,
     LARGEST_OPTION,
     OWN_OPTIONS,
-    RunSpec,
+    PAPER,
     parse_run,
     short_number,
 )
@@ -34,7 +33,6 @@ from fa_audit.networks import architecture_options
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
-PAPER = {field.name: field.default for field in fields(RunSpec)}
 
 
 def _accepted_by(check: Callable[[Any], Any]) -> AfterValidator:
@@ -60,6 +58,7 @@ def _check_baseline(name: str) -> None:
 
 
 def _check_model(name: str) -> None:
+    """Check that the module has a file; it is imported, and runs, only in a job of its own."""
     module = name.partition(":")[0]
     if find_module(module, sys.path) is None:
         raise AuditError(f"no file of module '{module}' in the working folder or in PYTHONPATH.")
@@ -231,34 +230,21 @@ class SettingEntry(Budget):
                 name += f"_{option}{_value_name(value)}"
             yield name, validated(SettingEntry, written, "vary")
 
-    @property
-    def size(self) -> int:
-        """Return about how many runs the entry asks for, without listing them."""
-        depth = self.architecture.options["depth"]
-        runs = len(self.runs) + len(self.baselines) + depth * len(self.ladder)
-        runs += len(self.sweep.methods) * len(self.sweep.penalties)
-        return max(1, runs) * (1 + len(self.snapshots)) * len(self.seeds)
-
-    def sweep_runs(self) -> list[str]:
-        """Return the runs of the sweep: method by method, by rising penalty."""
-        names = []
-        for method in self.sweep.methods:
-            for value in sorted(self.sweep.penalties):
-                names.append(f"{method}+penalty{short_number(value)}" if value else method)
-        return self._with_snapshots(names)
-
     def audited_runs(self) -> list[str]:
         """Return the runs that are audited.
 
-        The depth-utility ladder of a method is the method with its top ``k`` blocks trainable, k =
-        L..1; its last rung, k = 0, is the method's frozen baseline.
+        The sweep goes method by method, by rising penalty. The depth-utility ladder of a method is
+        the method with its top ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the
+        method's frozen baseline.
         """
-        ladder = []
+        runs = list(self.runs)
+        for method in self.sweep.methods:
+            for value in sorted(self.sweep.penalties):
+                runs.append(f"{method}+penalty{short_number(value)}" if value else method)
         for method in self.ladder:
             counts = range(1, self.architecture.options["depth"])
-            ladder += [method, *(f"{method}+frozen{count}" for count in counts)]
-        runs = [*self._with_snapshots(self.runs), *self.sweep_runs()]
-        return list(dict.fromkeys([*runs, *self._with_snapshots(ladder)]))
+            runs += [method, *(f"{method}+frozen{count}" for count in counts)]
+        return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
         """Return the baselines that the entry lists, or else those that its runs need."""
@@ -271,13 +257,14 @@ class SettingEntry(Budget):
         return self._with_snapshots(sorted(names))
 
     def _with_snapshots(self, names: list[str]) -> list[str]:
-        snapshots = []
+        """Return names, each once, and those of their snapshots."""
+        found = list(names)
         for name in names:
-            # A run that is a snapshot already has none, and the last epoch's is the run itself.
-            if parse_run(name).snapshot is None:
-                epochs = (epoch for epoch in sorted(self.snapshots) if epoch != self.epochs)
-                snapshots += [f"{name}+epoch{epoch}" for epoch in epochs]
-        return list(dict.fromkeys([*names, *snapshots]))
+            for epoch in sorted(self.snapshots):
+                # A snapshot already has none, and the last epoch's is the run itself.
+                if parse_run(name).snapshot is None and epoch != self.epochs:
+                    found.append(f"{name}+epoch{epoch}")
+        return list(dict.fromkeys(found))
 
 
 def _value_name(value: Any) -> str:

@@ -16,14 +16,15 @@ from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
 
 # How numbers and flags are written; YAML also reads 1_0 as 10, 010 as 8, 1:30 as 90, no as false.
-PLAIN = {
+_PLAIN = {
     "int": r"[-+]?(0|[1-9]\d*)",
     "float": r"[-+]?(\d+\.\d*|\.\d+)(e[-+]?\d+)?|[-+]?\.(inf|nan)",
     "bool": "true|false",
     "timestamp": "(?!)",
 }
-MOST_VALUES = 100_000  # of a file: aliases of aliases stand for any number
-EXPECTED = "expected YAML or JSON in UTF-8"
+# Of a file: aliases of aliases stand for any number.
+_MOST_VALUES = 100_000
+_EXPECTED = "expected YAML or JSON in UTF-8"
 
 
 class LineOf(dict[str, str]):
@@ -77,29 +78,20 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
             continue
         where = f"{line_of(f'settings.{name}') or path}: settings.{name}.select"
         source, _, selected = str(entry["select"]).partition(":")
+        selected = selected or str(name)
         if source not in files:
             files[source] = _parsed(_file_above(path, source, where))
         content, lines = files[source]
         known = content.get("settings")
-        selected = selected or str(name)
-        if not isinstance(known, dict) or not isinstance(known.get(selected), dict):
+        found = known.get(selected) if isinstance(known, dict) else None
+        if not isinstance(found, dict):
             raise AuditError(f"{where}: found no setting {shortened(selected)} in {source}.")
-        whole = {**known[selected], **entry, "select": None}
+        whole = found | entry | {"select": None}
         settings[name] = {key: value for key, value in whole.items() if value is not None}
         prefix = f"settings.{selected}."
         for place, line in lines.items():
             if place.startswith(prefix):
                 line_of.setdefault(f"settings.{name}.{place.removeprefix(prefix)}", line)
-
-
-def typed(value: Any) -> Any:
-    """Convert numbers inside mappings of ``--config``, which the workflow leaves as texts."""
-    if isinstance(value, dict):
-        return {key: typed(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [typed(child) for child in value]
-    plain = isinstance(value, str) and re.fullmatch("|".join(PLAIN.values()), value, re.IGNORECASE)
-    return yaml.safe_load(value) if plain else value
 
 
 def _file_above(path: str | Path, name: str, where: str) -> str:
@@ -109,30 +101,46 @@ def _file_above(path: str | Path, name: str, where: str) -> str:
     raise AuditError(f"{where}: found no file {shortened(name)} beside {path} or above.")
 
 
+def typed(value: Any) -> Any:
+    """Convert numbers inside mappings of ``--config``, which the workflow leaves as texts."""
+    if isinstance(value, dict):
+        return {key: typed(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [typed(child) for child in value]
+    plain = "|".join(_PLAIN.values())
+    if isinstance(value, str) and re.fullmatch(plain, value, re.IGNORECASE):
+        return yaml.safe_load(value)
+    return value
+
+
 def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     """Return the content of a file and its lines."""
     config = None
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-        with contextlib.suppress(json.JSONDecodeError):  # JSON is YAML, but for tabs and for 1e-3
-            config, text = json.loads(text), text.replace("\t", " ")
+        # JSON is YAML, but for tabs and for 1e-3.
+        with contextlib.suppress(json.JSONDecodeError):
+            config = json.loads(text)
+            text = text.replace("\t", " ")
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         lines = LineOf()
-        for count, (place, line) in enumerate(_lines("", node)):
+        for place, line in _lines("", node):
             lines[place] = f"{path}, line {line}"
-            if count > MOST_VALUES:
-                raise ValueError(f"more than {MOST_VALUES} values")
+            if len(lines) > _MOST_VALUES:
+                raise ValueError(f"more than {_MOST_VALUES} values")
         if config is None and node:
             config = loader.construct_document(node)
+        # Half a surrogate pair, which an escape can stand for, cannot be written to any file.
+        json.dumps(config, ensure_ascii=False).encode()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else path
-        raise AuditError(f"{where}: {printable(str(error.problem))}; {EXPECTED}.") from error
+        raise AuditError(f"{where}: {printable(str(error.problem))}; {_EXPECTED}.") from error
     except OSError as error:
-        raise AuditError(f"{path}: {error.strerror}; {EXPECTED}.") from error
+        raise AuditError(f"{path}: {error.strerror}; {_EXPECTED}.") from error
     except (yaml.YAMLError, *FOREIGN) as error:
-        raise AuditError(f"{path}: {printable(first_line(error))}; {EXPECTED}.") from error
+        raise AuditError(f"{path}: {printable(first_line(error))}; {_EXPECTED}.") from error
     if not isinstance(config, dict):
         raise AuditError(f"{path}: found {type(config).__name__}; expected a mapping.")
     return config, lines
@@ -148,11 +156,14 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
         seen = set()
         for key, value in node.value:
             _check_plain(key)
-            if key.value == "<<":  # what it merges may be given anew
+            # What `<<` merges may be given anew.
+            if key.value == "<<":
                 yield from _lines(place, value)
             elif isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise _error(key, f"found '{key.value}' twice")
+                    raise yaml.MarkedYAMLError(
+                        problem=f"found '{key.value}' twice", problem_mark=key.start_mark
+                    )
                 seen.add(key.value)
                 yield f"{place}{key.value}", key.start_mark.line + 1
                 yield from _lines(f"{place}{key.value}.", value)
@@ -160,17 +171,15 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
         for position, item in enumerate(node.value):
             yield f"{place}{position}", item.start_mark.line + 1
             yield from _lines(f"{place}{position}.", item)
-    elif node is not None:
+    elif isinstance(node, yaml.ScalarNode):
         _check_plain(node)
 
 
 def _check_plain(node: yaml.Node) -> None:
     kind = node.tag.rpartition(":")[2]
-    plain = isinstance(node, yaml.ScalarNode) and node.style is None and kind in PLAIN
-    if plain and not re.fullmatch(PLAIN[kind], node.value, re.IGNORECASE):
+    # A quoted scalar has a style.
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None or kind not in _PLAIN:
+        return
+    if not re.fullmatch(_PLAIN[kind], node.value, re.IGNORECASE):
         problem = f"found {node.value}, an unusual {kind}; write it plainly, or quote a text"
-        raise _error(node, problem)
-
-
-def _error(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

@@ -13,19 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.files import FOREIGN, read_json
-from fa_audit.experiments.origins import facts_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.info import MethodInfo, stated
 
 DEVICES = ("cpu", "gpu")
-CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
-MARGIN = 2  # another machine may be slower than the one that was measured
-START_MINUTES = 10  # until a job has begun: a cold file system takes minutes to import torch
+# Of a GPU, for CUDA itself in every process.
+CONTEXT_MB = 500
+# Another machine may be slower than the one that was measured.
+_MARGIN = 2
+# Minutes until a job has begun: a cold file system takes that long to import torch.
+_START_MINUTES = 10
 # Minutes of one job, a day together: the next one goes on.
-LONGEST_TRAINING, LONGEST_AUDIT = 22 * 60, 2 * 60
-UNMEASURED = 1 / 60  # hours for an epoch of backpropagation on a network that was never measured
+_LONGEST_TRAINING, _LONGEST_AUDIT = 22 * 60, 2 * 60
+# Hours for an epoch of backpropagation on a network that was never measured.
+_UNMEASURED = 1 / 60
+# The fields of a specification that decide what a step costs.
 DECIDING = (
     "dataset",
     "architecture",
@@ -34,10 +39,6 @@ DECIDING = (
     "method",
     "frozen_blocks",
     "shallow",
-)
-JOBS = (  # what a row has, the rule that it times, and the folder of that rule's results
-    ("seconds_per_epoch", "train_network", "checkpoints"),
-    ("seconds_per_audit", "audit_network", "audits"),
 )
 Row = dict[str, Any]
 
@@ -56,16 +57,11 @@ class Costs:
     Attributes:
         rows: for every device, rows by what decides the cost (`cost_key`): ``seconds_per_epoch``
             (training and the trajectory's row), ``seconds_per_audit`` of backpropagation's network,
-            ``start_seconds`` of a process, its peak ``memory_mb``, ``gpu_memory_mb`` and the
-            ``machine``; rows of own benchmarks have times only. ``times_bp``, of a step, is for
-            boards.
+            ``start_seconds`` of a process, its peak ``memory_mb`` and ``gpu_memory_mb``; rows of
+            `own_benchmarks` have times only.
     """
 
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
-
-    def machines(self, device: str) -> list[str]:
-        """Name the machines on which a device's measurements were made."""
-        return sorted({row["machine"] for row in self.rows[device].values()})
 
     def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
         """Return a training's hours; None if neither it nor backpropagation on its network was
@@ -76,12 +72,14 @@ class Costs:
         cost next to nothing.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
+        start = row.get("start_seconds", 0)
+        # An untrained network costs its start only, whatever its epochs would.
         if spec.last_epoch == 0:
-            return Hours(row.get("start_seconds", 0) / 3600, True)  # untrained
+            return Hours(start / 3600, True)
         if not row:
             return None
         seconds = row["seconds_per_epoch"] * spec.last_epoch * unmeasured.relative_time
-        return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
+        return Hours((start + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
         """Return the hours of an audit, which hardly depend on the method; None for an unmeasured
@@ -95,13 +93,13 @@ class Costs:
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to request for a training; on an unmeasured device as for a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
-        guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
-        return min(LONGEST_TRAINING, _minutes(hours.value if hours else guess))
+        guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
+        return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to request for an audit; on an unmeasured device as for a CPU."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
-        return min(LONGEST_AUDIT, _minutes(hours.value if hours else 0))
+        return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to request for a training; on an unmeasured GPU as for a CPU."""
@@ -142,8 +140,8 @@ class Costs:
 
 
 def _minutes(hours: float) -> int:
-    """Return the minutes to request from a cluster: twice the estimate, plus the start."""
-    return round(START_MINUTES + MARGIN * 60 * hours)
+    """Return the minutes to ask a cluster for: twice the estimate, and the start."""
+    return round(_START_MINUTES + _MARGIN * 60 * hours)
 
 
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -166,19 +164,21 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 
 
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
-    """Yield device and row of every run in results/ with a timed seed; the first such seed counts."""
-    for name, rule, folder in JOBS:
+    """Yield device and row of every run in results/ that has a timed seed, from the first such
+    seed.
+    """
+    for rule, folder in (("train_network", "checkpoints"), ("audit_network", "audits")):
         # The last row of a network counts: snapshots, which train for fewer epochs, come first.
         runs = Path("results/benchmarks", rule).glob("*/*")
         for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):
             for path in sorted(run.glob("seed*.tsv")):
                 # What is damaged or untrained times nothing.
                 with contextlib.suppress(OSError, StopIteration, *FOREIGN):
-                    yield _own_row(name, path, facts_of(RunKey.of(path).path(folder, "json")))
+                    yield _own_row(path, facts_of(RunKey.of(path).path(folder, "json")))
                     break
 
 
-def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
+def _own_row(path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
     """Return device and row of a timed job.
 
     Args:
@@ -189,9 +189,17 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
     device = str(facts["provenance"]["device"])
     with path.open(encoding="utf-8") as lines:
         seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
-    if name == "seconds_per_epoch":
+    row = {name: facts["spec"][name] for name in DECIDING} | {"start_seconds": 0}
+    if "audit_network" in path.parts:
+        row["seconds_per_audit"] = seconds
+    else:
         epochs = facts["stopped_after"] or RunSpec.from_dict(facts["spec"]).last_epoch
-        seconds = max(seconds, facts["seconds"]) / epochs
-    row = {key: facts["spec"][key] for key in DECIDING}
-    row |= {name: seconds, "start_seconds": 0, "machine": device}
+        row["seconds_per_epoch"] = max(seconds, facts["seconds"]) / epochs
     return "cpu" if device.startswith("cpu") else "gpu", row
+
+
+def facts_of(path: str) -> dict[str, Any]:
+    """Return a result's JSON; empty where it is missing or damaged and so must be made again."""
+    with contextlib.suppress(AuditError, OSError, *FOREIGN):
+        return dict(read_json(path))
+    return {}

@@ -4,7 +4,7 @@ planning stays fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,17 +23,15 @@ class Setting:
         block: name of its block in the configuration; differs from `name` if the block has
             ``vary``.
         runs: names of the audited runs, including the sweep's and the ladder's.
-        sweep: the runs of the penalty sweep, method by method, by rising penalty.
-        baselines: names of the frozen and shallow runs that the others are compared with.
-        seeds: every run is trained once with each.
-        common: `RunSpec` fields that all runs share. Baselines have no monitor, since their
+        baselines: names of the frozen and shallow runs that they are compared with.
+        seeds: every run is done once for each.
+        common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
             accuracy counts only after the full budget.
     """
 
     name: str
     block: str
     runs: tuple[str, ...]
-    sweep: tuple[str, ...]
     baselines: tuple[str, ...]
     seeds: tuple[int, ...]
     common: Mapping[str, Any]
@@ -46,28 +44,27 @@ class Setting:
         """
         where = f"settings.{self.name}"
         known = (*self.runs, *self.baselines)
-        if not self._in(known, run):
+        if not self._has(known, run):
             raise unknown("run", run, known, where=where)
         if seed not in self.seeds:
             raise unknown("seed", seed, map(str, self.seeds), where=where)
+        asked, common = parse_run(run), dict(self.common)
+        if asked.is_baseline:
+            common["monitor"] = ()
         depth = dict(self.common["architecture_options"])["depth"]
-        asked = parse_run(run)
-        common = dict(self.common) | ({"monitor": ()} if asked.is_baseline else {})
         return asked.spec(depth=depth, seed=seed, **common)
 
-    def _in(self, known: Iterable[str], run: str) -> bool:
-        """Return whether a run is one of `known`, or a snapshot of one."""
-        if run in known:
+    def _has(self, names: Collection[str], run: str) -> bool:
+        """Return whether a run is one of some names, or a snapshot of one of them."""
+        if run in names:
             return True
         asked = parse_run(run)
-        return (
-            asked.until < self.common["epochs"] and str(asked.whole) in known and str(asked) == run
-        )
+        # A snapshot of the last epoch, and another spelling, would be files of their own.
+        is_early = asked.until < self.common["epochs"]
+        return is_early and str(asked.whole) in names and str(asked) == run
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
-        """Yield every audited run ("runs"), baseline ("baselines") or run of the "sweep" with every
-        seed, sorted.
-        """
+        """Yield every audited run ("runs") or baseline ("baselines") with every seed, sorted."""
         for run in sorted(getattr(self, kind)):
             yield from (RunKey(self.name, run, seed) for seed in sorted(self.seeds))
 
@@ -79,8 +76,11 @@ class Setting:
         asked = parse_run(run)
         if asked.is_baseline:
             return {}
-        roles = {role: str(baseline) for role, baseline in asked.baselines.items()}
-        return {role: name for role, name in roles.items() if self._in(self.baselines, name)}
+        found = {}
+        for role, baseline in asked.baselines.items():
+            if self._has(self.baselines, str(baseline)):
+                found[role] = str(baseline)
+        return found
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,13 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Find settings by their own name or their block's, in the order of `names`."""
-        settings = self.settings.values()
-        found = (
-            part.name for name in names for part in settings if name in (part.name, part.block)
-        )
-        return list(dict.fromkeys(found))
+        """Return settings by their own name or their block's, in the order of the names."""
+        found = []
+        for name in names:
+            for setting in self.settings.values():
+                if name in (setting.name, setting.block) and setting.name not in found:
+                    found.append(setting.name)
+        return found
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
         """Yield the keys of every setting, as `Setting.run_keys` gives them, sorted."""

@@ -12,18 +12,20 @@ from typing import NamedTuple
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.writers import TABLES
 
-RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the ending; wildcards of the same names
-ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
-RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
-LOCK = "results/.lock"  # held while a workflow is at work in the folder
+# Of results/NAME.csv, .pdf and so on: results/NAME.origin.json.
+ORIGIN = ".origin.json"
+# Held while a workflow is at work in the folder.
+LOCK = "results/.lock"
 ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 SCORECARD_ENDINGS = ("csv", "md")
-EVIDENCE = ("audits.json", "trajectories.csv")  # of a setting, which figures and tables read
-IDENTITY = {
-    "distance": "displacement",
-    "cosine": "cosine_to_embedding",
-}  # in tidy tables, of the last state and h_0
-TIDY = ("runs", "layers", "trajectories", "work")  # tables for others, of a setting and of all
+# Of a setting, what figures and tables read.
+EVIDENCE = ("audits.json", "trajectories.csv")
+# Tables for others, of a setting and of all.
+TIDY = ("runs", "layers", "trajectories", "work")
+# Columns of the tidy tables that compare the last state with h_0.
+IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}
+# The files that a training writes: folder and ending.
+NETWORK_FILES = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))
 
 
 class RunKey(NamedTuple):
@@ -38,7 +40,7 @@ class RunKey(NamedTuple):
     seed: int
 
     def __str__(self) -> str:
-        return RUN_PATTERN.format(**self._asdict())
+        return f"{self.setting}/{self.run}/seed{self.seed}"
 
     def path(self, folder: str, ending: str) -> str:
         """Return ``results/FOLDER/SETTING/RUN/seedSEED.ENDING``."""
@@ -54,13 +56,13 @@ class RunKey(NamedTuple):
         Raises:
             AuditError: the path ends in something else.
         """
-        found = re.search(
-            r"([^/]+)/([^/]+)/seed(0|[1-9][0-9]*)(\.[^/.]*)?$", PurePath(path).as_posix()
-        )
-        if not found:  # seed042 is not the seed of any run
+        # No leading zeros: seed042 is not the seed of any run.
+        pattern = r"([^/]+)/([^/]+)/seed(0|[1-9][0-9]*)(\.[^/.]*)?$"
+        found = re.search(pattern, PurePath(path).as_posix())
+        if not found:
             raise AuditError(
-                f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it "
-                "was written."
+                f"{path}: expected a path that ends in SETTING/RUN/seedSEED: keep the file where it"
+                " was written."
             )
         return cls(found[1], found[2], int(found[3]))
 

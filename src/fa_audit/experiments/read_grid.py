@@ -22,9 +22,10 @@ from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 # The limit of every check that ends a training.
-MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
+_MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
 NO_LINES = LineOf()
-LARGEST_GRID = 50_000  # runs: a plan takes about 50 kB of memory for each, so 2.5 GB
+# Trainings: a plan takes about 50 kB of memory for each, so 2.5 GB.
+_LARGEST_GRID = 50_000
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,24 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     for block, entry in asked.settings.items():
         try:
             for name, variant in entry.variants(block):
-                size += variant.size
-                _check(size <= LARGEST_GRID, f"more than {LARGEST_GRID} runs; split the file")
-                _check(name not in settings, f"a second setting '{name}'; rename one")
-                settings[name] = _setting(name, block, variant, asked)
-                _check_runs(settings[name])
+                if name in settings:
+                    raise AuditError(f"a second setting '{name}'; rename one.")
+                setting = _setting(name, block, variant, asked)
+                size += len(setting.seeds) * len({*setting.runs, *setting.baselines})
+                if size > _LARGEST_GRID:
+                    raise AuditError(f"more than {_LARGEST_GRID} trainings; split the file.")
+                _check_runs(setting)
+                settings[name] = setting
         except AuditError as error:
             problems.append(f"settings.{block}: {error}")
     grid = Grid(settings)
+    # Labels, figures and tables of settings that are wrong would seem to be wrong, too.
     if not problems:
-        problems = [*_label_problems(asked, grid), *_artefact_problems(asked, grid, kinds)]
+        problems += _label_problems(asked, grid)
+        problems += _artefact_problems(asked, grid, kinds) if kinds else []
     if problems:
         raise config_error("config", problems, where)
     return grid
-
-
-def _check(good: bool, problem: str) -> None:
-    if not good:
-        raise AuditError(f"{problem}.")
 
 
 def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) -> Setting:
@@ -88,14 +89,13 @@ def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) 
         "dataset": entry.dataset,
         "architecture": entry.architecture.name,
         "architecture_options": tuple(sorted(entry.architecture.options.items())),
-        "monitor": tuple((check, limits[MONITOR_LIMITS[check]]) for check in checks),
+        "monitor": tuple((check, limits[_MONITOR_LIMITS[check]]) for check in checks),
         **{key: getattr(entry, key) for key in BUDGET},
     }
     return Setting(
         name,
         block,
         runs=tuple(entry.audited_runs()),
-        sweep=tuple(entry.sweep_runs()),
         baselines=tuple(entry.baseline_runs()),
         seeds=tuple(entry.seeds),
         common=common,
@@ -103,61 +103,64 @@ def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) 
 
 
 def _check_runs(setting: Setting) -> None:
-    """Check that a setting's runs are possible, and that it has their baselines."""
-    _check(bool(setting.runs), "nothing to audit; expected runs, a sweep or a ladder")
+    """Check that a setting can have its runs, and has the baselines that they are compared with."""
+    if not setting.runs:
+        raise AuditError("nothing to audit; expected runs, a sweep or a ladder.")
     depth, epochs = dict(setting.common["architecture_options"])["depth"], setting.common["epochs"]
-    needed: dict[str, str] = {}
     for name in (*setting.runs, *setting.baselines):
         run = parse_run(name)
-        _check(run.frozen <= depth, f"'{run}' freezes more blocks than the network has, {depth}")
-        _check(
-            run.snapshot is None or run.snapshot < epochs,
-            f"'{run}' is no snapshot; the last epoch is {epochs}",
-        )
+        if run.frozen > depth:
+            raise AuditError(f"'{run}' freezes more blocks than the network has, {depth}.")
+        if run.snapshot is not None and run.snapshot >= epochs:
+            raise AuditError(f"'{run}' is no snapshot; the last epoch is {epochs}.")
+        # A specification checks itself.
         setting.spec(name, setting.seeds[0])
-        # Without both frozen baselines depth utility means nothing.
-        for role in () if run.is_baseline else ("own", "bp"):
-            needed.setdefault(str(run.baselines[role]), name)
-    for baseline in sorted(needed.keys() - set(setting.baselines)):
-        raise AuditError(
-            f"baselines lack '{baseline}', with which '{needed[baseline]}' is compared."
-        )
+        if not run.is_baseline:
+            # Without both frozen baselines depth utility means nothing.
+            for baseline in (str(run.baselines["own"]), str(run.baselines["bp"])):
+                if baseline not in setting.baselines:
+                    raise AuditError(
+                        f"baselines lack '{baseline}', with which '{run}' is compared."
+                    )
 
 
 def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
     known = set(grid.settings)
     for setting in grid.settings.values():
         for run in (*setting.runs, *setting.baselines):
-            known |= {run, parse_run(run).method}  # by which sweeps are labelled
+            # Sweeps are labelled by their method.
+            known |= {run, parse_run(run).method}
     for name in sorted(config.labels.keys() - known):
         yield str(unknown("run or setting", name, known, where="labels"))
 
 
-def _artefact_problems(
-    config: Configuration, grid: Grid, kinds: ArtefactKinds | None
-) -> Iterator[str]:
-    """Yield a problem for every figure or table with an unknown kind, setting or run."""
-    for section in ("figures", "tables") if kinds else ():
-        for name, artefact in getattr(config, section).items():
-            kind, where = artefact.kind or name, f"{section}.{name}"
+def _artefact_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds) -> Iterator[str]:
+    """Yield figures and tables of unknown kinds, settings or runs."""
+    sections = (("figure", config.figures, kinds.figures), ("table", config.tables, kinds.tables))
+    for section, artefacts, known in sections:
+        for name, artefact in artefacts.items():
+            kind = artefact.kind or name
             try:
-                check_function(section.removesuffix("s"), getattr(kinds, section), kind)
-                _check_artefact(artefact, grid, kind in kinds.single_setting)
+                check_function(section, known, kind)
+                settings = _shown_settings(artefact, grid)
+                if kind in kinds.single_setting and len(settings) > 1:
+                    raise AuditError(f"found {listed(settings)}; expected one setting.")
             except AuditError as error:
-                yield f"{where}: {error}"
+                yield f"{section}s.{name}: {error}"
 
 
-def _check_artefact(artefact: Artefact, grid: Grid, of_one: bool) -> None:
-    found: list[str] = []
+def _shown_settings(artefact: Artefact, grid: Grid) -> list[str]:
+    """Return the settings of a figure or a table, once it is sure that they have its runs."""
+    blocks = {setting.block for setting in grid.settings.values()}
     for name in artefact.settings:
         if not grid.named([name]):
-            raise unknown("setting", name, {setting.block for setting in grid.settings.values()})
-        found += grid.named([name])
-    _check(not of_one or len(found) == 1, f"found {listed(found)}; expected one setting")
-    known = {run for name in found for run in grid.setting(name).runs}
+            raise unknown("setting", name, blocks)
+    settings = grid.named(artefact.settings)
+    runs = {run for name in settings for run in grid.setting(name).runs}
     for run in artefact.runs:
-        if run not in known:
-            raise unknown("run", run, known)
+        if run not in runs:
+            raise unknown("run", run, runs)
+    return settings
 
 
 def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
@@ -169,11 +172,14 @@ def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
     Raises:
         AuditError: there is no such folder.
     """
-    needed = set(datasets) - set(WITHOUT_FILES)
-    needed = {name for name in needed if not os.path.exists(data_file(name))}
-    folder, usual = os.path.expanduser(root), Configuration.model_fields["data_root"].default
-    if needed and not os.path.isdir(folder) and (root != usual or os.path.exists(folder)):
+    needed = []
+    for name in sorted(set(datasets) - set(WITHOUT_FILES)):
+        if not os.path.exists(data_file(name)):
+            needed.append(name)
+    folder = os.path.expanduser(root)
+    is_usual = root == Configuration.model_fields["data_root"].default
+    if needed and not os.path.isdir(folder) and (os.path.exists(folder) or not is_usual):
         raise AuditError(
             f"{where or 'config'}: data_root: found no folder '{root}' in {os.getcwd()}; expected"
-            f" one that holds, or will receive, {listed(sorted(needed))}."
+            f" one that holds, or will receive, {listed(needed)}."
         )

@@ -20,17 +20,12 @@ from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.files import digest_of
 from fa_audit.core.validation import Strict, validated
 
-RUN_OPTIONS = ("penalty<number>", "lr<number>", "unnormalised", "frozen", "frozen<k>", "shallow", "random_targets",
-               "epoch<k>")  # fmt: skip
-SHARED = (
-    "method",
-    "penalty",
-    "shallow",
-    "random_targets",
-    "snapshot",
-)  # fields of a run and of its specification
-FLAGS = ("unnormalised", "shallow", "random_targets")
-NUMBER = r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+_FLAGS = ("unnormalised", "shallow", "random_targets")
+_RUN_OPTIONS = ("penalty<number>", "lr<number>", "frozen", "frozen<k>", "epoch<k>", *_FLAGS)
+# As decimal points and exponents are written; Python's float() reads 1_0 and nan, too.
+_NUMBER = r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+# Fields of the same name and meaning in a run and in its specification.
+SHARED = ("method", "penalty", "shallow", "random_targets", "snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +145,7 @@ def parse_run(text: str) -> Run:
 
 
 def _parse_option(option: str, text: str) -> tuple[str, Any]:
-    if option in FLAGS:
+    if option in _FLAGS:
         return option, True
     if option == "frozen":
         return "frozen", -1
@@ -159,74 +154,34 @@ def _parse_option(option: str, text: str) -> tuple[str, Any]:
     if re.fullmatch(r"epoch(0|[1-9]\d{0,5})", option):
         return "snapshot", int(option.removeprefix("epoch"))
     for name in ("penalty", "lr"):
-        number = option.removeprefix(name)
-        if number != option:
-            good = re.fullmatch(NUMBER, number) and math.isfinite(float(number))
-            if not good or (name == "lr" and not float(number)):
-                raise AuditError(
-                    f"run '{text}': found {name} '{number}'; expected a finite number >= 0, or > 0"
-                    f" for lr, written like {name}1e-2."
-                )
-            return name, float(number)
-    raise unknown("option", option, RUN_OPTIONS, where=f"run '{text}'")
+        if option.startswith(name):
+            return name, _parse_number(name, option.removeprefix(name), text)
+    raise unknown("option", option, _RUN_OPTIONS, where=f"run '{text}'")
 
 
-LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
-LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
-OF_A_RUN = (*SHARED, "frozen_blocks", "monitor")
-SAMPLES = (256, 1024)  # test images on which audits also measure norms, as some published ones were
-NUMBERS = ("penalty", "lr", "weight_decay", "clip", "clip_groups", "rms_floor", "validation")
-PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
-Text = Annotated[str, Field(pattern=PRINTABLE)]
-Option = (
-    Annotated[int, Field(le=LARGEST_OPTION)]
-    | Annotated[float, Field(le=LARGEST_OPTION)]
-    | bool
-    | Text
+def _parse_number(name: str, number: str, text: str) -> float:
+    value = float(number) if re.fullmatch(_NUMBER, number) else math.inf
+    # 1e999 matches the pattern, too, and is infinite.
+    if value == math.inf or (name == "lr" and value == 0):
+        raise AuditError(
+            f"run '{text}': found {name} '{number}'; expected a finite number >= 0, or > 0 for lr,"
+            f" written like {name}1e-2."
+        )
+    return value
+
+
+# Of an architecture's option: a file must not make anyone build a network without end.
+LARGEST_OPTION = 8192
+# Of an integer, seeds included: torch takes 64 bits, JSON readers may take fewer.
+LARGEST = 2**31 - 1
+# Test images on which audits also measure norms, as some published ones were.
+SAMPLES = (256, 1024)
+# Text without line breaks, control characters and direction marks: it is printed on one line.
+Text = Annotated[str, Field(pattern=r"^(?:[^\p{C}\p{Z}]| )*$")]
+_Seed = Annotated[int, Field(ge=0, le=LARGEST)]
+_OptionNumber = (
+    Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)]
 )
-Seed = Annotated[int, Field(ge=0, le=LARGEST)]
-NonNegative = Annotated[float, Field(ge=0)]
-# The training's options: ranges and meanings in configurations, on the command line and in files.
-Epochs = Annotated[
-    int,
-    Field(
-        ge=0,
-        le=100000,
-        description="passes over the training set; 0 leaves the network untrained",
-    ),
-]
-BatchSize = Annotated[int, Field(ge=1, le=65536, description="images per step")]
-LearningRate = Annotated[
-    float, Field(gt=0, description="learning rate, written like 0.001 or 1.0e-3")
-]
-WeightDecay = Annotated[
-    float, Field(ge=0, description="weight decay, of adamw decoupled from the gradient")
-]
-Optimiser = Annotated[Literal["adamw", "sgd"], Field(description="sgd has momentum 0.9")]
-Clip = Annotated[
-    float, Field(ge=0, description="the largest norm of all gradients together; 0 does not clip")
-]
-ClipGroups = Annotated[
-    float,
-    Field(
-        ge=0,
-        description="the largest norm of the gradients of the embedding, of each block, of the"
-        " head and of a method's own nets, each by itself, as the paper's earlier script seems to;"
-        " 0 does not clip",
-    ),
-]
-Normalise = Annotated[
-    bool,
-    Field(description="divide credits by their root mean square, if the method asks for it"),
-]
-RmsFloor = Annotated[
-    float, Field(ge=0, description="added to that root mean square, written like 1.0e-6")
-]
-FrozenEmbedding = Annotated[bool, Field(description="keep the embedding at initialisation")]
-Validation = Annotated[
-    float,
-    Field(ge=0, lt=1, description="fraction of the training set that is held out to choose by"),
-]
 # Departures from the paper's training, which a specification lists only where they are made.
 OWN_OPTIONS = (
     "optimiser",
@@ -274,31 +229,69 @@ class RunSpec:
     architecture: Text
     architecture_options: tuple[tuple[str, Any], ...] = ()
     method: Text
-    penalty: NonNegative = 0.0
-    frozen_blocks: Seed = 0
+    penalty: Annotated[float, Field(ge=0)] = 0.0
+    frozen_blocks: _Seed = 0
     shallow: bool = False
     random_targets: bool = False
-    epochs: Epochs = 100
-    batch_size: BatchSize = 128
-    lr: LearningRate = 1e-3
-    weight_decay: WeightDecay = 0.01
-    seed: Seed = 42
-    optimiser: Optimiser = "adamw"
-    clip: Clip = 0.0
-    clip_groups: ClipGroups = 0.0
-    normalise: Normalise = True
-    rms_floor: RmsFloor = 1e-6
-    frozen_embedding: FrozenEmbedding = False
-    validation: Validation = 0.0
-    snapshot: Seed | None = None
+    epochs: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100_000,
+            description="passes over the training set; 0 leaves the network untrained",
+        ),
+    ] = 100
+    batch_size: Annotated[int, Field(ge=1, le=65536, description="images per step")] = 128
+    lr: Annotated[
+        float,
+        Field(gt=0, description="learning rate, written like 0.001 or 1.0e-3"),
+    ] = 1e-3
+    weight_decay: Annotated[
+        float, Field(ge=0, description="weight decay, of adamw decoupled from the gradient")
+    ] = 0.01
+    seed: _Seed = 42
+    optimiser: Annotated[
+        Literal["adamw", "sgd"],
+        Field(description="sgd has momentum 0.9"),
+    ] = "adamw"
+    clip: Annotated[
+        float,
+        Field(ge=0, description="the largest norm of all gradients together; 0 does not clip"),
+    ] = 0.0
+    clip_groups: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="the largest norm of the gradients of the embedding, of each block, of the"
+            " head and of a method's own nets, each by itself, as the paper's earlier script seems"
+            " to; 0 does not clip",
+        ),
+    ] = 0.0
+    normalise: Annotated[
+        bool,
+        Field(description="divide credits by their root mean square, if the method asks for it"),
+    ] = True
+    rms_floor: Annotated[
+        float, Field(ge=0, description="added to that root mean square, written like 1.0e-6")
+    ] = 1e-6
+    frozen_embedding: Annotated[bool, Field(description="keep the embedding at initialisation")] = (
+        False
+    )
+    validation: Annotated[
+        float,
+        Field(ge=0, lt=1, description="fraction of the training set that is held out to choose by"),
+    ] = 0.0
+    snapshot: _Seed | None = None
     monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         options = tuple(pair for pair in self.architecture_options if pair[1] is not None)
         object.__setattr__(self, "architecture_options", options)
         validated(SpecFile, self.to_dict(), "run specification")
-        for name in NUMBERS:  # equal specifications must have equal digests: 0, 0.0, -0.0
-            object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
+        # Equal specifications must have equal digests: 0, 0.0 and -0.0 are written differently.
+        for field in fields(self):
+            if type(field.default) is float:
+                object.__setattr__(self, field.name, float(getattr(self, field.name)) + 0.0)
         if self.clip and self.clip_groups:
             raise AuditError(
                 f"run specification: found clip {self.clip} and clip_groups {self.clip_groups};"
@@ -306,10 +299,10 @@ class RunSpec:
             )
         if self.snapshot is not None and self.snapshot > self.epochs:
             raise AuditError(
-                f"run specification: snapshot: found epoch {self.snapshot}; expected one of the "
-                "schedule,"
-                f" 0..{self.epochs}."
+                f"run specification: snapshot: found epoch {self.snapshot}; expected one of the"
+                f" schedule, 0..{self.epochs}."
             )
+        # The last epoch's snapshot is the run itself.
         if self.snapshot == self.epochs:
             object.__setattr__(self, "snapshot", None)
 
@@ -317,16 +310,14 @@ class RunSpec:
         """Return plain JSON types, leaving out options at their defaults; ``RunSpec.from_dict``
         reads them.
         """
-        values = {name: getattr(self, name) for name in NAMES}
-        values = {
-            name: value
-            for name, value in values.items()
-            if name not in DEPARTURES or value != DEPARTURES[name]
-        }
-        return values | {
-            "architecture_options": dict(self.architecture_options),
-            "monitor": dict(self.monitor),
-        }
+        values = {}
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if name not in DEPARTURES or value != DEPARTURES[name]:
+                values[name] = value
+        for name in _PAIRS:
+            values[name] = dict(values[name])
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSpec:
@@ -336,21 +327,20 @@ class RunSpec:
             AuditError: a field is missing or unknown, or its value is of the wrong type or out of
                 range.
         """
-        checked = validated(SpecFile, values, "run specification")
-        pairs = {
-            name: tuple(sorted(getattr(checked, name).items()))
-            for name in ("architecture_options", "monitor")
-        }
-        return cls(**{**values, **pairs})
+        validated(SpecFile, values, "run specification")
+        given = dict(values)
+        for name in _PAIRS:
+            given[name] = tuple(sorted(given[name].items()))
+        return cls(**given)
 
     def with_run(self, run: Run) -> RunSpec:
         """Return another run's specification: same network, data, budget and seed, without a
         monitor.
         """
         depth = dict(self.architecture_options).get("depth", 0)
-        return run.spec(
-            depth=depth, **{name: getattr(self, name) for name in NAMES if name not in OF_A_RUN}
-        )
+        of_a_run = (*SHARED, "frozen_blocks", "monitor")
+        common = {name: getattr(self, name) for name in _FIELDS if name not in of_a_run}
+        return run.spec(depth=depth, **common)
 
     @property
     def last_epoch(self) -> int:
@@ -365,20 +355,19 @@ class RunSpec:
         return digest_of(self.to_dict())[:8]
 
 
-IN_A_FILE: dict[str, Any] = {  # where pairs are mappings
-    **get_type_hints(RunSpec, include_extras=True),
-    "architecture_options": dict[Text, Option],
+# Pairs are mappings in a file: JSON has no tuples.
+_PAIRS = {
+    "architecture_options": dict[Text, _OptionNumber | bool | Text],
     "monitor": dict[Text, float],
 }
-DEPARTURES = {
-    field.name: field.default
-    for field in fields(RunSpec)
-    if field.name in (*OWN_OPTIONS, "snapshot")
-}
-NAMES = tuple(IN_A_FILE)
+PAPER = {field.name: field.default for field in fields(RunSpec)}
+_FIELDS = tuple(PAPER)
+DEPARTURES = {name: PAPER[name] for name in (*OWN_OPTIONS, "snapshot")}
+# The type and range of every field as a file has it.
+IN_A_FILE: dict[str, Any] = {**get_type_hints(RunSpec, include_extras=True), **_PAIRS}
 SpecFile = create_model(
     "SpecFile",
     __base__=Strict,
     __doc__="the specification of a run",
-    **{name: (kind, DEPARTURES.get(name, ...)) for name, kind in IN_A_FILE.items()},
+    **{name: (IN_A_FILE[name], DEPARTURES.get(name, ...)) for name in _FIELDS},
 )

@@ -115,7 +115,6 @@ class Audit(Evidence):
     checkpoint_sha256: str | None = None
     audit_sha256: str | None = None
     path: str = Field("", exclude=True)  # where it was read
-    lineage: str = ""
     provenance: dict[str, Any] = Field(default_factory=dict)
 
     @cached_property

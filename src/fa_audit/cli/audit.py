@@ -1,0 +1,194 @@
+"""`fa-audit audit`: a checkpoint of this package, or a model of the user's own."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fa_audit.cli.train import add_data_root, data_path
+from fa_audit.core.errors import AuditError, first_line
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.networks.states import Description
+
+# Options that mean something for one of the two only.
+_OF_CHECKPOINTS = ("method", "architecture")
+_OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "credits", "draw", "loss")
+
+
+def audit_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit audit`."""
+    add = parser.add_argument
+    parser.set_defaults(command=_audit)
+    words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
+    add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
+    words = "data set of the run, as in `fa-audit train`; default the file of its name"
+    more = "my_file:batches, a list of (x, labels) or a function that returns it"
+    add("--data", help=f"{words}. For a model: {more}")
+    add_data_root(parser)
+    words = "the method's own frozen baseline: its .json, or for a model its accuracy"
+    add("--frozen", metavar="BASELINE", help=f"{words}; default none: D3 is not evaluated")
+    words = "the frozen baseline of backpropagation, likewise"
+    more = "default none: D3-strict is not evaluated"
+    add("--bp-frozen", metavar="BASELINE", help=f"{words}; {more}")
+    for kind in _OF_CHECKPOINTS:
+        words = f"{kind} of the checkpoint, if it is not registered; default the file's"
+        add(f"--{kind}", metavar="MODULE:CLASS", help=words)
+    forms = ("text", "json", "markdown")
+    add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
+    words = "print the evidence of every layer, too; default the report alone"
+    add("--details", action="store_true", help=words)
+    add = parser.add_argument_group("of a user-defined model").add_argument
+    words = "the model's accuracy on the whole test set, a fraction; default unknown"
+    add("--accuracy", type=float, help=words)
+    words = "size of the test set, which gives D3 an interval; default unknown"
+    add("--test-samples", type=int, metavar="N", help=words)
+    words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
+    add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
+    add("--reads", help="what the head reads of a state; default as proposed")
+    words = "my_file:credits, a function as for `fa_audit.diagnose`; default none"
+    add("--credits", metavar="MODULE:NAME", help=words)
+    words = "my_file:draw, the same with fresh feedback, for the null of cosines; default none"
+    add("--draw", metavar="MODULE:NAME", help=words)
+    words = "number of directions in which states are moved; default %(default)s"
+    add("--directions", type=int, default=32, help=words)
+    words = "my_file:loss, a function of logits and labels; default the cross-entropy"
+    add("--loss", metavar="MODULE:NAME", help=words)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    is_model = ":" in options.checkpoint and not Path(options.checkpoint).exists()
+    for name in _OF_CHECKPOINTS if is_model else _OF_MODELS:
+        if getattr(options, name) is not None:
+            other = "a checkpoint" if is_model else "a model"
+            raise AuditError(
+                f"--{name.replace('_', '-')}: found with {options.checkpoint}; expected with"
+                f" {other} only."
+            )
+    audit = _audit_model if is_model else _audit_run
+    # What user code prints must not get into the JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        report, about = audit(options)
+    if options.format == "json":
+        print(json.dumps(report.replace(**about).to_dict(), indent=2))
+    elif options.format == "markdown":
+        print(report.to_markdown())
+    else:
+        print(report)
+        if options.details:
+            print(f"\n{report.details()}")
+    return 0
+
+
+def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """Audit the model that one function returns, on the batches of another."""
+    from fa_audit.audit.diagnose import diagnose
+    from fa_audit.audit.model_audit import build_model
+    from fa_audit.core.registry import load
+
+    expected = "a list of (x, labels) or a function that returns it"
+    if not options.data or ":" not in options.data:
+        raise AuditError(f"--data: found {options.data}; expected my_file:batches, {expected}.")
+    model = build_model({"model": options.checkpoint, "arguments": {}, "seed": 0, "weights": None})
+    batches = load("batches", {}, options.data)
+    try:
+        batches = list(batches() if callable(batches) else batches)
+    except Exception as error:  # external code may raise anything
+        raise AuditError(
+            f"--data: {options.data}: {first_line(error)}; expected {expected}."
+        ) from error
+    functions = {"credits": options.credits, "draw": options.draw, "loss_fn": options.loss}
+    given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
+    report = diagnose(
+        model,
+        batches,
+        options.accuracy,
+        _accuracy("--frozen", options.frozen),
+        method_name=options.checkpoint,
+        bp_frozen_acc=_accuracy("--bp-frozen", options.bp_frozen),
+        test_samples=options.test_samples,
+        description=_description(options, model, batches),
+        directions=options.directions,
+        **given,
+    )
+    return report, {"model": options.checkpoint}
+
+
+def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
+    """Describe the model by the options, or by the best proposal, which is printed."""
+    from fa_audit.networks.proposals import LEAST_COVERED, fitting_reading, propose
+    from fa_audit.networks.states import Description, HookPoint
+
+    if options.blocks:
+        # A single name may be a pattern of several modules.
+        blocks = options.blocks[0] if len(options.blocks) == 1 else tuple(options.blocks)
+        if options.reads or not batches:
+            return Description(blocks, options.reads or "all features")
+        return Description(blocks, fitting_reading(model, blocks, batches[0]))
+    if any(isinstance(part, HookPoint) for part in model.modules()):
+        return Description(reads=options.reads or "all features")
+    if not batches:
+        raise AuditError(
+            f"{options.data}: found no batches to propose blocks with; name them: --blocks."
+        )
+    first = batches[0] if isinstance(batches[0], Mapping) else batches[0][0]
+    for proposal in propose(model, first):
+        fits = options.reads in (None, proposal.description.reads)
+        if fits and proposal.covered >= LEAST_COVERED:
+            print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
+            return proposal.description
+    suits = f" that is read by '{options.reads}'" if options.reads else ""
+    raise AuditError(
+        f"{options.checkpoint}: found no states{suits} that are proven and have half of the layers"
+        " between them; name modules (--blocks), or put h = hook(h) with a fa_audit.HookPoint into"
+        " the model."
+    )
+
+
+def _accuracy(option: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError as error:
+        raise AuditError(
+            f"{option}: found '{text}'; expected an accuracy, a fraction, with a model."
+        ) from error
+
+
+def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """Audit a checkpoint of this package."""
+    from fa_audit.audit.run_audit import audit_files
+    from fa_audit.core.numerics import set_numerics
+
+    set_numerics(threads=1)
+    checkpoint = Path(options.checkpoint)
+    if checkpoint.is_dir():
+        files = filter(Path.is_file, checkpoint.glob("*.safetensors"))
+        such = min(files, default="results/checkpoints/SETTING/RUN/seed42.safetensors")
+        raise AuditError(
+            f"{checkpoint}: found a folder; expected the .safetensors file of a training, such as"
+            f" {such}, or what makes a model: my_file:make_model."
+        )
+    given: dict[str, Path] = {}
+    for kind, ending in (("sidecar", ".json"), ("trajectory", ".csv")):
+        path = checkpoint.with_suffix(ending)
+        if path.exists():
+            given[kind] = path
+    baselines = {"own": options.frozen, "bp": options.bp_frozen}
+    report, about = audit_files(
+        checkpoint,
+        data_path(options) if options.data else None,
+        baselines={role: path for role, path in baselines.items() if path},
+        method=options.method,
+        architecture=options.architecture,
+        **given,
+    )
+    del about["baseline_runs"]
+    return report, {key: value for key, value in about.items() if value is not None}

@@ -1,0 +1,158 @@
+"""`fa-audit train`: one run, from a data set to its checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fa_audit.cli.completion import completed
+from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.files import check_output
+from fa_audit.core.registry import entry_of
+from fa_audit.core.validation import validated
+from fa_audit.data import DATASETS
+from fa_audit.experiments.config import BUDGET, Architecture, SettingEntry
+from fa_audit.experiments.paths import data_file
+from fa_audit.experiments.spec import PAPER, RunSpec, parse_run
+from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES
+
+# On these the same run gives the same bits.
+_DEVICES = ("cpu", "cuda")
+
+
+def train_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit train`."""
+    add = parser.add_argument
+    parser.set_defaults(command=_train)
+    words = "method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"
+    completed(add("run", help=words), METHODS)
+    add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
+    made = f"whose file {data_file('NAME')} is made if it is missing"
+    words = f"name of a data set (`fa-audit list datasets`), {made}; or a file; no default"
+    completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
+    add_data_root(parser)
+    words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"
+    completed(add("--architecture", default="resmlp", metavar="NAME", help=words), ARCHITECTURES)
+    add("--width", type=int, help="length of a state's vector; default the architecture's")
+    add("--depth", type=int, help="number of blocks; default the architecture's")
+    words = "for resmlp: initial standard deviation of W2; default 0.01, without skips 0.5"
+    add("--w2-std", type=float, help=words)
+    for name in BUDGET:
+        field = SettingEntry.model_fields[name]
+        option = f"--{name.replace('_', '-')}"
+        words = f"{field.description}; default {field.default}"
+        # Without a default here, so that an option that repeats the run's name is noticed.
+        if isinstance(field.default, bool):
+            add(option, action=argparse.BooleanOptionalAction, help=words)
+        else:
+            add(option, type=type(field.default), help=words)
+    words = "seed of initialisation, feedback, order, augmentation and noise; default %(default)s"
+    add("--seed", type=int, default=PAPER["seed"], help=words)
+    add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
+
+
+def add_data_root(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--data-root``, which `data_path` reads."""
+    words = "folder that has, or receives, the downloaded data set; default %(default)s"
+    parser.add_argument("--data-root", type=Path, default=Path("data"), metavar="DIR", help=words)
+
+
+def data_path(options: argparse.Namespace) -> Path:
+    """Return the file of a data set, given by name or as a file; make a named one if it is missing."""
+    from fa_audit.data.dataset import prepare_data_file
+
+    path = Path(options.data)
+    if path.suffix == ".safetensors" or path.is_file():
+        return path
+    path = Path(data_file(options.data))
+    if not path.exists():
+        prepare_data_file(options.data, options.data_root, path)
+    return path
+
+
+def _train(options: argparse.Namespace) -> int:
+    from fa_audit.core.numerics import set_numerics
+    from fa_audit.data.dataset import load_dataset
+    from fa_audit.experiments.origins import run_code
+    from fa_audit.training.resume import Resume
+    from fa_audit.training.run_files import train_run, training_origin
+
+    output = options.output
+    if output.suffix != ".safetensors" or output.is_dir():
+        raise AuditError(
+            f"output: found '{output}'; expected a file whose name ends in .safetensors."
+        )
+    set_numerics(threads=1)
+    _check_device(options.device)
+    data = data_path(options)
+    dataset = load_dataset(data)
+    spec = _spec(options, dataset.name)
+    # A state that other code left is not resumed.
+    origin = f"{training_origin(spec, [data], options.device)} {run_code('train', spec)}"
+    resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
+    sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
+    files = (output, sidecar, trajectory)
+    for file in files:
+        check_output(file, [data])
+    if not resume.path.exists() and any(map(Path.exists, files)):
+        _check_replaced(sidecar, spec)
+    train_run(
+        spec,
+        dataset,
+        output,
+        sidecar=sidecar,
+        trajectory=trajectory,
+        resume=resume,
+        device=options.device,
+    )
+    return 0
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        kind = torch.empty(0, device=device).device.type
+    except (RuntimeError, AssertionError) as error:
+        raise AuditError(
+            f"device: '{device}' is not available here ({first_line(error)})."
+        ) from error
+    if kind not in _DEVICES:
+        expected = f"one of {', '.join(_DEVICES)}, or cuda:1 and the like"
+        raise AuditError(f"device: found '{device}'; expected {expected}.")
+
+
+def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
+    """Check that a training replaces files of the same run only.
+
+    Raises:
+        AuditError: the files at the output belong to another run, or to no finished training.
+    """
+    from fa_audit.training.sidecar import check_spec, read_sidecar
+
+    found = RunSpec.from_dict(read_sidecar(sidecar)["spec"])
+    check_spec(found, spec, sidecar, "Name another output, or delete it.")
+
+
+def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
+    """Build the specification from the command line."""
+    run = parse_run(options.run)
+    entry_of("method", METHODS, run.method)
+    given = {}
+    for name in (*BUDGET, "width", "depth", "w2_std"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    for name, named in (("lr", run.lr), ("normalise", run.unnormalised)):
+        if named and name in given:
+            raise AuditError(f"--{name}: found with the run '{run}', which has its own; drop one.")
+    budget = {name: given.pop(name) for name in BUDGET if name in given}
+    network = validated(Architecture, {"name": options.architecture, **given}, "architecture")
+    return run.spec(
+        depth=network.options["depth"],
+        dataset=dataset,
+        architecture=options.architecture,
+        architecture_options=tuple(sorted(network.options.items())),
+        seed=options.seed,
+        **budget,
+    )
