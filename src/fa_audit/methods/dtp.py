@@ -16,9 +16,8 @@ Ours: steps per sample (the authors' loss is a batch mean), noise relative to th
     are tanh units), inverses of vectors even if states are maps, with 256 hidden units, trained in
     the same step as the network.
 Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
-et
-    al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a rate
-    of 3e-3. Lee et al. have 0.34, with an epoch for the inverses before each epoch of the network.
+    et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
+    rate of 3e-3. Lee et al. have 0.34, with an epoch for the inverses before each of the network.
 Cost: BP's, another forward of the blocks, three of the inverses and one backward of those.
 """
 

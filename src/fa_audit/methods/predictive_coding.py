@@ -13,9 +13,10 @@ J_l^T a_l), and teach that pass's states.
 
 Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
     2006.04182).
-Constants: alpha 0.2 is of the latter's code, 0.1 times 2; T 20 is ours, for EP's cost (their code
-    has 50 to 100), and leaves the lowest errors short. CE on the logits is ours, their loss is
-    squared.
+Ours: cross-entropy on the logits, not a squared loss; T 20, which costs as much as EP and leaves
+the
+    lowest errors too short (their code has 50 to 100).
+Constants: alpha 0.2, from the latter's code.
 Cost: as EP; fixed: T backward passes.
 """
 

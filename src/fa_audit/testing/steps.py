@@ -241,7 +241,7 @@ def stages(subject: Subject) -> None:
         moved += [name[0] for name in differing(before, after) if name[0].isdigit()]
         before = after
         learn(learner, *batch, randomness)
-    expect(moved == sorted(moved), f"blocks {moved} learning, step by step")
+    expect(moved == sorted(moved), f"blocks that learn in the order {moved}")
 
 
 def memory(subject: Subject) -> None:
