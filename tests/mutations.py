@@ -176,14 +176,8 @@ MUTATIONS: dict[str, Mutation] = {
          "credits as they are are gradients of the per-sample loss", "architectures"),
         ("clip-early", "training/optimiser.py", "for parameters, norm in self.clips:", "for parameters, norm in ():",
          "the gradients together are no longer than clip", "engine"),
-<<<<<<< HEAD
         ("clip-groups", "training/learner.py", "*network.blocks, network.head, self.state)",
          "network.head, self.state)", "every group is clipped by itself", "engine"),
-=======
-        ("clip-groups", "training/learner.py", "parts = (network.embed, *network.blocks, network.head, self.state)",
-         "parts = (network, self.state)",
-         "every group is clipped by itself", "engine"),
->>>>>>> 06a79161 (Last texts of a draw: checks by their names everywhere; a line of the mutations within its width)
         ("frozen-embedding", "training/learner.py", "embed.train(not self.spec.frozen_embedding)", "embed.train()",
          "a frozen embedding keeps its running statistics", "architectures"),
         ("held-out", "training/loop.py", "dataset, validation = held_out(", "_, validation = held_out(",
