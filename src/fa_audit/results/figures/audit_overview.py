@@ -38,7 +38,9 @@ def draw(
     (tick); the dotted line is the mean accuracy of frozen blocks under backpropagation.
     """
     order = rank_runs(tidy.runs)
-    runs = tidy.runs.sort_values(["run", "seed"])
+    measured = [name for name in tidy.runs if name.endswith(("_acc", "_low", "_high"))]
+    # pandas does not calculate with None, of which columns without a number are made.
+    runs = tidy.runs.sort_values(["run", "seed"]).astype(dict.fromkeys(measured, float))
     # The seeds of a run stand around its tick, within 0.7 of its row.
     seeds = runs.groupby("run")["seed"].transform("size")
     place = runs.groupby("run").cumcount() - (seeds - 1) / 2
@@ -51,7 +53,7 @@ def draw(
         if CHECKS[check].unit == "points":
             _panel(ax, runs, order, check, "accuracy")
             _baselines(ax, runs, margin)
-            ax.set_title("D3: Accuracy", pad=12)
+            ax.set_title(f"{CHECKS[check].label}: Accuracy", pad=12)
             continue
         if CHECKS[check].unit == "factor":
             style.log_scale(ax, "x")
@@ -93,8 +95,9 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
         interval = {"color": colour, "linewidth": 0.6, "alpha": 0.7, "label": "interval"}
         ax.plot([low[own.index], high[own.index]], [own["row"], own["row"]], **interval)
         if len(own) > 1:
+            mean = own[column].astype(float).mean()
             bar = {"color": colour, "linewidth": 1, "label": "mean"}
-            ax.plot([own[column].mean()] * 2, [row - 0.34, row + 0.34], **bar)
+            ax.plot([mean, mean], [row - 0.34, row + 0.34], **bar)
         if row % 2 == 0:
             ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
     inside = runs[near_limit(runs, check)]

@@ -211,16 +211,16 @@ def run_styles(runs: Iterable[str]) -> dict[str, Look]:
 def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Look]:
     """Return a legend entry for every run, in their order."""
     order = list(runs)
-    looks = run_styles(order)
-    return {
-        labels.get(run, run): looks[run] | {"linewidth": 0.9, "markersize": 4.5} for run in order
-    }
+    looks, entries = run_styles(order), {}
+    for run in order:
+        entries[labels.get(run, run)] = looks[run] | {"linewidth": 0.9, "markersize": 4.5}
+    return entries
 
 
 def mean_entries(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, Look]:
-    """Return legend entries for every run with the number of seeds behind its means, and for both.
+    """Return legend entries: every run with the number of seeds behind its means, seeds, and means.
 
     Args:
         groups: the rows of every run.

@@ -134,7 +134,8 @@ def penalty_rescue(
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
     for name in _CREDITS:
-        runs[name] = runs[f"{name}{AT_INPUT}"]
+        runs[name] = runs[f"{name}{AT_INPUT}"].astype(float)
+    runs["own_frozen_acc"] = runs["own_frozen_acc"].astype(float)
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
     figure = style.new_figure(title, height=4.9)
@@ -188,7 +189,7 @@ def _nulls_and_baselines(cosine: Axes, accuracy: Axes, groups: Mapping[str, pd.D
     looks = style.run_styles(groups)
     for method, rows in groups.items():
         colour = looks[method]["color"]
-        draws = rows.groupby("place")[["fresh_b_mean", "fresh_b_std"]].mean().astype(float)
+        draws = rows.groupby("place")[["fresh_b_mean", "fresh_b_std"]].mean()
         low, height = draws["fresh_b_mean"] - 2 * draws["fresh_b_std"], 4 * draws["fresh_b_std"]
         look = {"color": colour, "alpha": 0.35, "linewidth": 0, "zorder": 1}
         cosine.bar(draws.index, height, 0.6, bottom=low, **look)
