@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import DEPARTURES, Run, RunSpec, parse_run, short_number
 
 methods = st.from_regex(r"[a-z][a-z_]{0,11}", fullmatch=True)
@@ -90,17 +89,8 @@ def test_baselines_have_the_run_s_own_learning_rate_and_normalisation():
     common = {"depth": 2, "dataset": "digits", "architecture": "resmlp", "lr": 1e-2}
     specs = [run.spec(**common) for run in (parse_run(OWN), *runs.values())]
     assert {(spec.lr, spec.normalise) for spec in specs} == {(3e-3, False)}
-    assert (parse_run("dfa").spec(**common).lr, parse_run("dfa").spec(**common).normalise) == (
-        1e-2,
-        True,
-    )
-
-
-def test_a_setting_compares_a_run_with_baselines_of_its_own_learning_rate():
-    block = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]}
-    setting = read_grid({"settings": {"main": block | {"runs": ["dfa", OWN]}}}).setting("main")
-    assert setting.baselines_of(OWN) == BASELINES
-    assert {*BASELINES.values(), "dfa+frozen"} <= {*setting.baselines}
+    plain = parse_run("dfa").spec(**common)
+    assert (plain.lr, plain.normalise) == (1e-2, True)
 
 
 SPEC = RunSpec(

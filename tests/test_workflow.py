@@ -35,7 +35,7 @@ from test_readme import TARGETS
 from fa_audit.cli import main
 from fa_audit.core.files import exclusive, sha256_of
 from fa_audit.data import DATASETS
-from fa_audit.experiments.paths import ORIGIN, RunKey
+from fa_audit.experiments.paths import ORIGIN, RunKey, artefact_files, scorecard_files
 from fa_audit.experiments.spec import parse_run
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.protocol.audit import Audit
@@ -60,17 +60,11 @@ EVERY_KIND = {
 
 def artefacts(figures, tables):
     """The files of some figures and tables and of the scorecard."""
-    drawn = [
-        f"results/figures/{name}.{ending}"
-        for name in [*figures, "scorecard"]
-        for ending in ("pdf", "png", "svg")
-    ]
-    tables = [
-        f"results/tables/{name}.{ending}"
-        for name in tables
-        for ending in ("csv", "md", "tex", "html")
-    ]
-    return [*drawn, *tables, *(f"results/scorecard.{ending}" for ending in ("csv", "md"))]
+    files = scorecard_files()
+    for section, names in (("figures", figures), ("tables", tables)):
+        for name in names:
+            files += artefact_files(section, name)
+    return files
 
 
 ARTEFACTS = artefacts(EVERYTHING["figures"], EVERYTHING["tables"])
