@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import batch_of, rough_learner
+from networks import batch_of, rough_learner, snapshot
 from torch import nn
 
 from fa_audit.audit.credit_metrics import (
@@ -26,7 +26,6 @@ from fa_audit.core.measured import Measured
 from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS
 from fa_audit.networks.trace import reference, trace
-from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import block_credits
 
@@ -46,17 +45,13 @@ def vectors():
     """Random credits ``(B, d)``, directions ``(M, B, d)`` and the loss changes that are linear in
     them.
     """
-    randomness = torch.Generator().manual_seed(2)
-    credit = torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=randomness)
+    credit = drawn(BATCH, WIDTH, seed=2)
     directions = unit_directions(2, 0, credit)
     return credit, directions, 1e-3 * (directions * credit).sum(dim=-1)
 
 
-def mixed(credit):
-    """The credit with as much noise."""
-    return credit + torch.randn(
-        BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
-    )
+def drawn(*shape, seed=3):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def rough(method, **options):
@@ -73,18 +68,14 @@ def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):
     pairs = 32 * BATCH
     found = counted(perturbation_correlation(credit, directions, changes))
     assert found == (pytest.approx(1, abs=1e-12), pairs, pairs)
-    assert perturbation_correlation(-credit, directions, changes).value == pytest.approx(
-        -1, abs=1e-12
-    )
-    other = mixed(credit)
-    predicted = np.array(
-        [[v @ a for v, a in zip(rows, other.numpy())] for rows in directions.numpy()]
-    )
+    opposite = perturbation_correlation(-credit, directions, changes)
+    assert opposite.value == pytest.approx(-1, abs=1e-12)
+    noisy = credit + drawn(BATCH, WIDTH)
+    predicted = np.einsum("mbd,bd->mb", directions.numpy(), noisy.numpy())
     expected = np.corrcoef(predicted.ravel(), changes.numpy().ravel() + 7)[0, 1]
     assert 0.5 < expected < 0.95
-    assert perturbation_correlation(other, directions, changes + 7).value == pytest.approx(
-        expected, rel=1e-10
-    )
+    found = perturbation_correlation(noisy, directions, changes + 7)
+    assert found.value == pytest.approx(expected, rel=1e-10)
 
 
 @torch.no_grad()
@@ -94,28 +85,20 @@ def test_float32_loses_the_change_of_the_loss_where_states_are_large(batch):
     for factor, low, high in ((1.0, 0.99, 1.01), (1e5, -0.5, 0.5)):
         single.network.embed[1].weight.mul_(factor)
         block = measure_credits(single, batch[0].float(), batch[1]).blocks[1]
-        assert (
-            block["rho_bp_at_input"].value > 0.99
-            and low < block["rho_bp_float32_at_input"].value < high
-        )
+        assert block["rho_bp_at_input"].value > 0.99
+        assert low < block["rho_bp_float32_at_input"].value < high
 
 
 def test_rho_leaves_out_what_is_not_finite_and_is_absent_without_variance(vectors):
     credit, directions, changes = vectors
-    pairs = 32 * BATCH
-    for a, c, valid, words in (
-        (0 * credit, changes, pairs, "credit predicts the same"),
-        (credit, torch.full_like(changes, 0.3), pairs, "loss changes by the same"),
-        (credit * math.nan, changes, 0, "finite"),
-        (credit, changes * math.inf, 0, "finite"),
-    ):
+    pairs, same = 32 * BATCH, torch.full_like(changes, 0.3)
+    absent = ((0 * credit, changes, pairs), (credit, same, pairs), (credit * math.nan, changes, 0))
+    for a, c, valid in absent:
         measured = perturbation_correlation(a, directions, c)
-        assert (measured.value, measured.n_valid) == (None, valid) and words in measured.reason
-    for bad in (math.nan, math.inf):
-        a, c = credit.clone(), changes.clone()
-        a[0], c[5, 1] = bad, bad
-        expected = (pytest.approx(1, abs=1e-12), pairs, pairs - 32 - 1)
-        assert counted(perturbation_correlation(a, directions, c)) == expected
+        assert (measured.value, measured.n_valid) == (None, valid) and measured.reason
+    credit[0], changes[5, 1] = math.nan, math.inf
+    expected = (pytest.approx(1, abs=1e-12), pairs, pairs - 32 - 1)
+    assert counted(perturbation_correlation(credit, directions, changes)) == expected
 
 
 @pytest.mark.parametrize("architecture", ["resmlp", "vit_mini", "small_resnet"])
@@ -127,17 +110,14 @@ def test_loss_changes_follow_the_gradient_by_the_vector_of_any_kind_of_state(arc
     directions = unit_directions(6, layer, gradient, count=4)
     changes = loss_changes(network, layer, h, labels, directions, 1e-6)
     assert changes.shape == (4, len(x))
-    torch.testing.assert_close(
-        changes / 1e-6, (directions * gradient).sum(dim=-1), rtol=1e-3, atol=1e-4
-    )
+    expected = (directions * gradient).sum(dim=-1)
+    torch.testing.assert_close(changes / 1e-6, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(batch):
     network, (x, labels) = rough("dfa", depth=2).network, batch
     h = trace(network, x, local=True).states[1].detach()
-    credit = torch.randn(
-        BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(8)
-    )
+    credit = drawn(BATCH, WIDTH)
     credit[0], credit[1, 2], credit[2] = 0, math.nan, math.inf
     r = credit[3:] / (credit[3:].square().mean(dim=1, keepdim=True).sqrt() + 1e-6)
     moved = network.split(1, h[3:] - 0.01 * r)[1], network.split(1, h[3:])[1]
@@ -149,18 +129,15 @@ def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(batch
 
 
 @pytest.mark.parametrize(("suffix", "behind"), [("", 1), ("_at_input", 0)])
-def test_the_report_measures_at_the_declared_sizes_at_the_blocks_outputs_and_beside_it_at_their_inputs(
-    batch, suffix, behind
-):
+def test_the_report_measures_at_the_declared_sizes_at_outputs_and_inputs(batch, suffix, behind):
     learner, (x, labels) = rough("dfa"), batch
     blocks, credits = measure_credits(learner, x, labels).blocks, block_credits(learner, x, labels)
     states = trace(learner.network, x, local=True).states
     for layer, (credit, block) in enumerate(zip(credits, blocks, strict=True)):
         state, h = layer + behind, states[layer + behind].detach()
         stream = generator(3, "audit", "directions", state)
-        directions = F.normalize(
-            torch.randn(32, *credit.shape, dtype=torch.float64, generator=stream), dim=-1
-        )
+        random = torch.randn(32, *credit.shape, dtype=torch.float64, generator=stream)
+        directions = F.normalize(random, dim=-1)
         changes = loss_changes(learner.network, state, h, labels, directions, 1e-3)
         expected = perturbation_correlation(credit, directions, changes)
         found = counted(block[f"rho{suffix}"])
@@ -188,24 +165,20 @@ def test_feedback_that_is_the_transposed_head_gives_gradients_far_above_the_fres
 def test_draws_have_numpys_mean_and_unbiased_spread():
     values = [0.1, -0.4, 0.25, 0.9]
     mean, std = np.mean(values), np.std(values, ddof=1)
-    draws = over_draws([*(Measured(value, 5, 5) for value in values), Measured(None, 5, 0, "why")])
+    absent = Measured(None, 5, 0, "why")
+    draws = over_draws([*(Measured(value, 5, 5) for value in values), absent])
     assert counted(draws) == (pytest.approx(mean), 5, 4) and draws.std == pytest.approx(std)
     assert draws.interval == pytest.approx((mean - 1.96 * std, mean + 1.96 * std))
-    single = over_draws([Measured(0.5, 5, 5)])
-    assert single == Measured(0.5, 1, 1) and single.interval is None
-    assert over_draws([Measured(None, 5, 0, "why")]) == Measured(None, 1, 0, "why")
+    assert over_draws([Measured(0.5, 5, 5)]) == Measured(0.5, 1, 1)
+    assert over_draws([absent]) == Measured(None, 1, 0, "why")
     assert over_draws([], "none") == Measured(None, 0, 0, "none")
 
 
 def test_the_deep_mean_leaves_out_the_first_block_and_what_is_absent():
-    blocks = [
-        Measured(9.0, 5, 5),
-        Measured(1.0, 5, 5),
-        Measured(None, 5, 0, "why"),
-        Measured(2.0, 5, 4),
-    ]
+    first, absent = Measured(9.0, 5, 5), Measured(None, 5, 0, "why")
+    blocks = [first, Measured(1.0, 5, 5), absent, Measured(2.0, 5, 4)]
     assert deep_mean(blocks) == Measured(1.5, 3, 2)
-    assert deep_mean([blocks[0], blocks[2]]) == Measured(None, 1, 0, "why")
+    assert deep_mean([first, absent]) == Measured(None, 1, 0, "why")
 
 
 def test_the_bridge_residual_is_the_mean_over_samples_of_the_method_s_own(batch):
@@ -218,19 +191,20 @@ def test_the_bridge_residual_is_the_mean_over_samples_of_the_method_s_own(batch)
     for block, residual in zip(report.blocks, expected, strict=True):
         expected = (pytest.approx(residual.mean().item(), rel=1e-5), BATCH, BATCH)
         assert counted(block["bridge_residual"]) == expected
-    spoilt = batch[0].clone()
-    spoilt[0] = math.nan
-    assert [entry.n_valid for entry in bridge_residuals(learner, spoilt, batch[1])] == [
-        BATCH - 1
-    ] * 3
+    x, labels = batch
+    x[0] = math.nan
+    assert [entry.n_valid for entry in bridge_residuals(learner, x, labels)] == [BATCH - 1] * 3
 
 
-def test_drift_is_the_relative_change_in_the_frobenius_norm(make_spec):
+def test_drift_is_the_relative_change_in_the_frobenius_norm():
     before, after = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[3.0, 2.0], [0.0, 4.0]])
     assert counted(drift(before, after)) == (pytest.approx(2 / 5), 4, 4)
     assert drift(1e-30 * before, 1e-30 * after).value == pytest.approx(2 / 5)
     spoilt = drift(before, after / torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     assert (spoilt.value, spoilt.n_valid) == (None, 3) and "finite" in spoilt.reason
+
+
+def test_every_parameter_and_every_block_has_its_drift(make_spec):
     learner = build(make_spec("dfa"), SHAPE, CLASSES)
     block = learner.network.blocks[1]
     share = block.inner.weight.norm() / torch.cat([p.flatten() for p in block.parameters()]).norm()
@@ -239,10 +213,8 @@ def test_drift_is_the_relative_change_in_the_frobenius_norm(make_spec):
     assert by_name.keys() == dict(learner.network.named_parameters()).keys()
     moved = {name: entry.value for name, entry in by_name.items() if entry.value != 0}
     assert moved.pop("blocks.1.inner.weight") == pytest.approx(0.5, rel=1e-6)
-    assert (
-        set(moved.values()) == {None}
-        and "zero at initialisation" in by_name["blocks.0.outer.bias"].reason
-    )
+    # Biases begin at zero.
+    assert set(moved.values()) == {None}
     assert [entry.value for entry in blocks] == [0, pytest.approx(0.5 * share.item(), rel=1e-6), 0]
 
 
@@ -250,32 +222,19 @@ def test_drift_is_the_relative_change_in_the_frobenius_norm(make_spec):
 def test_every_method_gets_every_metric_or_a_reason_and_stays_as_it_was(batch, method):
     learner = rough(method)
     learn(learner, *batch, torch.Generator())
-    before = {name: tensor.clone() for name, tensor in learner_tensors(learner).items()}
-    gradients = [None if p.grad is None else p.grad.clone() for p in learner.network.parameters()]
-    stream = torch.get_rng_state()
+    before = snapshot(learner.network)
     first = measure_credits(learner, *batch)
-    assert torch.equal(torch.get_rng_state(), stream) and learner.network.training
-    assert all(
-        torch.equal(tensor, before[name]) for name, tensor in learner_tensors(learner).items()
-    )
-    for parameter, gradient in zip(learner.network.parameters(), gradients, strict=True):
-        assert parameter.grad is gradient is None or torch.equal(parameter.grad, gradient)
+    assert snapshot(learner.network) == before
     torch.rand(3)
     assert measure_credits(learner, *batch) == first
     other_seed = replace(learner, spec=replace(learner.spec, seed=9))
     assert measure_credits(other_seed, *batch).blocks[0]["rho"] != first.blocks[0]["rho"]
-    assert [set(block) for block in first.blocks] == [PER_BLOCK] * 3
     assert set(first.deep) == {*DEEP, "fresh_b_null", "fresh_b_null_at_input"}
-    expected = (
-        {} if method.endswith("bridge") else {"bridge_residual": "the method has no auxiliary net"}
-    )
+    absent = set() if method.endswith("bridge") else {"bridge_residual"}
     if not learner.method.random_feedback:
-        expected |= dict.fromkeys(
-            ("fresh_b_cosine", "fresh_b_cosine_at_input"), "the method has no random feedback"
-        )
+        absent |= {"fresh_b_cosine", "fresh_b_cosine_at_input"}
     for block in first.blocks:
-        assert {
-            name: entry.reason for name, entry in block.items() if entry.value is None
-        } == expected
+        assert set(block) == PER_BLOCK
+        assert {name for name, entry in block.items() if entry.reason} == absent
     null = first.deep["fresh_b_null"]
     assert (null.value is None) == (not learner.method.random_feedback) == bool(null.reason)

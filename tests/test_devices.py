@@ -170,7 +170,6 @@ STARTS = [  # what CUDA shows of two GPUs, more of the environment, options, whe
     ("0,-1,GPU-1", {}, ["--resources", "gpu=2"], True, "gpu=2: found room for 1", "gpu=1"),
     ("0", {}, ["--resources", "gpu=0"], False, "CPU"),
     ("", {}, ["--resources", "other=1"], False, "CPU"),
-    ("-1,0", {}, NO_PROFILE, False, "CPU"),
     ("0,1", {}, ["--resources", "gpu=2"], False, "GPU, 2 at a time"),
     (
         "0",
@@ -179,14 +178,6 @@ STARTS = [  # what CUDA shows of two GPUs, more of the environment, options, whe
         True,
         f"fa-audit: {OWN}: found '0'; expected an integer 1..99",
     ),
-    (
-        "0",
-        {OWN: "two"},
-        ["--resources", "gpu=1"],
-        True,
-        f"fa-audit: {OWN}: found 'two'; expected an integer 1..99",
-    ),
-    ("0", MANY, ["--resources", "gpu=3"], False, "GPU, 3 at a time"),
     ("0,1", MANY, ["--resources", "gpu=4"], False, "GPU, 4 at a time"),
     (
         "0,1",
@@ -221,16 +212,12 @@ def outcomes(tmp_path_factory):
     gpu.write_text(gpu.read_text().replace('Path("/dev")', 'Path("devices")'))
     (folder / "nvidia-smi").write_text(SMI)
     (folder / "nvidia-smi").chmod(0o755)
-    (folder / "benchmarks/costs.json").write_text(
-        json.dumps({"gpu": [MEASURED | {"gpu_memory_mb": 4000}]})
-    )
-    return snakemake_calls(
-        folder,
-        [
-            ([*CALL, *options], more | {"CUDA_VISIBLE_DEVICES": gpus})
-            for gpus, more, options, *_ in STARTS
-        ],
-    )
+    costs = {"gpu": [MEASURED | {"gpu_memory_mb": 4000}]}
+    (folder / "benchmarks/costs.json").write_text(json.dumps(costs))
+    calls = []
+    for gpus, more, options, *_ in STARTS:
+        calls.append(([*CALL, *options], more | {"CUDA_VISIBLE_DEVICES": gpus}))
+    return snakemake_calls(folder, calls)
 
 
 @pytest.mark.slow
@@ -252,10 +239,7 @@ def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_
 def test_a_training_that_was_begun_on_another_model_of_gpu_starts_over(make_spec, monkeypatch):
     models = iter(("H100", "H100", "A100"))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: next(models))
-    monkeypatch.setattr(
-        "fa_audit.training.run_files.cuda_versions",
-        lambda device: {"runtime": "13.0", "cudnn": 91900},
-    )
+    monkeypatch.setattr("fa_audit.training.run_files.cuda_versions", lambda device: {})
     first, same, other = (training_origin(make_spec(), [], "cuda:0") for _ in range(3))
     assert first == same != other
 
@@ -264,16 +248,17 @@ def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):
     (audit,) = printed_audits(tmp_path, [1])
     sidecar = json.loads((tmp_path / "dfa1.json").read_text())["provenance"]
     assert sidecar.pop("peak_memory_mb")["resident"] > 0
-    assert audit["provenance"] == sidecar
-    assert (
-        sidecar["device"].startswith("cpu (")
-        and sidecar["cuda"] is None
-        and sidecar["threads"] == 1
-    )
-    assert sidecar["deterministic_algorithms"] and sidecar["fp32_precision"] == "ieee"
-    assert sidecar["tf32"] == {"matmul": False, "convolution": False, "recurrence": False}
-    assert sidecar["cudnn"] == {"deterministic": False, "benchmark": False}
-    assert sidecar["cublas_workspace"] == ":4096:8"
+    assert audit["provenance"] == sidecar and sidecar["device"].startswith("cpu (")
+    expected = {
+        "cuda": None,
+        "threads": 1,
+        "deterministic_algorithms": True,
+        "fp32_precision": "ieee",
+        "tf32": {"matmul": False, "convolution": False, "recurrence": False},
+        "cudnn": {"deterministic": False, "benchmark": False},
+        "cublas_workspace": ":4096:8",
+    }
+    assert expected.items() <= sidecar.items()
 
 
 def test_models_may_use_torch_s_older_switches_of_cudnn(tmp_path):

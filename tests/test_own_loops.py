@@ -9,7 +9,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import snapshot
+from networks import assert_same_bits, snapshot
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -26,11 +26,9 @@ BATCHES = list(zip(X.split(12), Y.split(12)))
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        parts = (
-            nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2))
-            for _ in range(2)
-        )
-        self.embed, self.blocks, self.head = nn.Linear(6, 8), nn.Sequential(*parts), nn.Linear(8, 3)
+        parts = (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2))
+        self.embed, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.blocks = nn.Sequential(nn.Sequential(*parts), nn.Linear(8, 8))
 
     def forward(self, x):
         return self.head(self.blocks(self.embed(x)))
@@ -51,9 +49,8 @@ def train_one_epoch(model):
 
 def test_every_row_is_what_diagnose_finds_and_the_model_trains_as_without_it():
     alone, model = new(), new()
-    shuffling = DataLoader(
-        TensorDataset(X, Y), 12, shuffle=True
-    )  # the batches are those of the beginning
+    # Its batches are those of the beginning, and drawing them leaves the global stream alone.
+    shuffling = DataLoader(TensorDataset(X, Y), 12, shuffle=True)
     torch.manual_seed(4)
     batches = list(shuffling)
     torch.manual_seed(4)
@@ -63,37 +60,19 @@ def test_every_row_is_what_diagnose_finds_and_the_model_trains_as_without_it():
             before = snapshot(model)
             assert monitor.step() is monitor.stopped is False and snapshot(model) == before
         report = diagnose(model, batches, None, description=BLOCKS)
-        loss, outcomes = (
-            F.cross_entropy(model.eval()(batches[0][0]), batches[0][1]).item(),
-            report.checks,
-        )
+        loss = F.cross_entropy(model.eval()(batches[0][0]), batches[0][1]).item()
         of_epoch = {"loss": loss, "stability": report.cross_batch_stability, "finite": True}
-        of_epoch |= {
-            "D1": outcomes["scale"].fires,
-            "D2": outcomes["reference"].fires,
-            "C": outcomes["stability"].fires,
-        }
-        growths = [layer.growth for layer in report.layers]
-        states = zip(report.residual_norms, report.bp_grad_norms, growths, strict=True)
-        expected += [
-            {
-                "epoch": epoch,
-                "layer": layer,
-                "hidden_norm": norm,
-                "grad_norm": gradient,
-                "growth": growth,
-                **of_epoch,
-            }
-            for layer, (norm, gradient, growth) in enumerate(states)
-        ]
+        for label, name in (("D1", "scale"), ("D2", "reference"), ("C", "stability")):
+            of_epoch[label] = report.checks[name].fires
+        for state in report.layers:
+            row = state.model_dump(include={"layer", "hidden_norm", "grad_norm", "growth"})
+            expected.append({"epoch": epoch, **row, **of_epoch})
         assert monitor.report.to_dict()["checks"] == report.to_dict()["checks"]
         for each in (alone.train(), model.train()):
             torch.manual_seed(epoch)
             train_one_epoch(each)
     assert monitor.history == expected and len(expected) == 9
-    assert all(
-        torch.equal(p, q) for p, q in zip(alone.state_dict().values(), model.state_dict().values())
-    )
+    assert_same_bits(model.state_dict(), alone.state_dict())
     assert monitor.metrics["fa_audit/grad_norm_2"] == expected[-1]["grad_norm"]
     assert monitor.metrics["fa_audit/D1"] == 0 and "fa_audit/growth_2" not in monitor.metrics
 
@@ -102,11 +81,11 @@ def test_a_check_that_fires_is_one_warning_with_its_numbers_and_advice():
     monitor = Monitor(new(), BATCHES[:1], description=BLOCKS, thresholds=SEEN)  # none yet
     with pytest.warns(UserWarning) as found:
         assert [monitor.step() for _ in range(3)] == [False] * 3
-    (message,) = (str(each.message) for each in found)
-    assert found[0].filename == __file__
+    [warning] = found
+    message = str(warning.message)
+    assert warning.filename == __file__ and message.endswith(HEALTHY)
     growth = max(row["growth"] for row in monitor.history[:2])
-    assert f"epoch 1: D1 fires: largest growth in a block is {growth:.3g}, above its" in message
-    assert "1e-06. Retrain with a residual penalty" in message and message.endswith(HEALTHY)
+    assert "epoch 1: D1 fires" in message and f"{growth:.3g}" in message and "1e-06" in message
 
 
 @pytest.mark.parametrize(
@@ -131,9 +110,7 @@ def test_what_is_not_finite_ends_it_where_anything_does(stop_on):
     model.head.weight.data[0, 0] = float("nan")
     with pytest.warns(UserWarning) as found:
         assert monitor.step() is bool(stop_on)
-    assert "epoch 1: A state, gradient or logit of the network is NaN or infinite. Lower" in str(
-        found[0].message
-    )
+    assert "NaN or infinite" in str(found[0].message)
     assert monitor.history[-1]["finite"] is False
 
 
@@ -157,11 +134,8 @@ def test_bad_input_is_found_before_any_training(given, words):
 
 def test_what_the_audit_has_against_the_input_is_told_at_the_beginning():
     with pytest.warns(UserWarning, match="fa-audit: The first block reads the data itself"):
-        monitor = Monitor(
-            nn.Sequential(nn.Linear(6, 3)),
-            BATCHES[:1],
-            description=Description("0", "all features"),
-        )
+        model, first = nn.Sequential(nn.Linear(6, 3)), Description("0", "all features")
+        monitor = Monitor(model, BATCHES[:1], description=first)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         monitor.step()
@@ -179,48 +153,39 @@ def test_a_resumed_monitor_goes_on_as_the_one_that_was_not_interrupted(tmp_path)
     monitor = Monitor(model, BATCHES[:1], **options)
     with pytest.warns(UserWarning):
         step(model, monitor, 2)
-    torch.save(
-        {
-            "model": model.state_dict(),
-            "monitor": monitor.state_dict(),
-            "stream": torch.get_rng_state(),
-        },
-        file,
-    )
+    kept, stream = json.dumps(monitor.state_dict()), torch.get_rng_state()
+    torch.save(model.state_dict(), file)
     step(model, monitor, 1)
 
     file.seek(0)
-    found, other = torch.load(file, weights_only=True), Net()
-    other.load_state_dict(found["model"])
+    other = Net()
+    other.load_state_dict(torch.load(file))
     resumed = Monitor(other, BATCHES[:1], **options)
-    resumed.load_state_dict(json.loads(json.dumps(found["monitor"])))
+    resumed.load_state_dict(json.loads(kept))
     assert (resumed.epoch, resumed.stopped, len(resumed.history)) == (2, True, 9)
-    torch.set_rng_state(found["stream"])
+    torch.set_rng_state(stream)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what was said before is not said again
         step(other, resumed, 1)
-    assert resumed.history == monitor.history and resumed.state_dict() == monitor.state_dict()
-    assert resumed.metrics == monitor.metrics and resumed.epoch == 3
+    assert resumed.state_dict() == monitor.state_dict() and resumed.metrics == monitor.metrics
 
-    for wrong in (
-        {},
-        3,
-        found["monitor"] | {"epoch": "2"},
-        found["monitor"] | {"history": monitor.history[:1]},
-    ):
+
+def test_what_is_not_a_state_of_this_monitor_is_refused():
+    monitor = Monitor(new(), BATCHES[:1], description=BLOCKS)
+    state = monitor.state_dict()
+    history = {"history": monitor.history[:1]}
+    for wrong in (3, {}, state | {"more": 1}, state | {"epoch": "2"}, state | history):
         with pytest.raises(AuditError, match=r"^state: found"):
-            resumed.load_state_dict(wrong)
-    assert resumed.history == monitor.history
+            monitor.load_state_dict(wrong)
+    assert monitor.state_dict() == state
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
 def test_batches_that_are_changed_later_change_no_number(kind):
     batches = [kind(part.clone() for part in batch) for batch in BATCHES[:2]]
     monitor = Monitor(new(), batches, description=BLOCKS)
+    first = monitor.report
     batches[0][0].mul_(5)
     batches.clear()
     monitor.step()
-    first, last = (
-        [row | {"epoch": 0} for row in monitor.history if row["epoch"] == epoch] for epoch in (0, 1)
-    )
-    assert first == last
+    assert monitor.report.layers == first.layers

@@ -212,13 +212,3 @@ def test_reports_are_strict_json_and_readable_whatever_they_hold(value):
     assert "non-finite" in again["flags"]
     for text in (str(report), report.to_markdown(), report.details()):
         assert "non-finite" in text
-
-
-def test_the_dictionary_holds_verdicts_and_numbers():
-    report = report_of(growth=1234.0, gradient=5.67e-8, accuracy=0.5, own=0.495, bp=0.1)
-    entry = report.replace(notes="a remark", method="mine").to_dict()
-    assert (entry["method"], entry["notes"], entry["headline_acc"]) == ("mine", "a remark", 0.5)
-    verdicts = {"three_check": "FAIL(D1+D2+D3)", "four_check": "needs walk-back (D1, D2, D3)"}
-    assert verdicts | {"baseline": "own frozen baseline"} == entry["verdict"]
-    scale = {"label": "D1", "value": 1234.0, "threshold": 50.0, "fires": True, "note": ""}
-    assert scale.items() <= entry["checks"]["scale"].items() and entry["flags"] == report.flags

@@ -49,7 +49,7 @@ DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of a
 
 def check_backward(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
-) -> tuple[list[int], list[int], list[int]]:
+) -> dict[int, str]:
     """Find the states whose gradient is not the derivative of the loss.
 
     Near every state the loss of a few samples is computed at ``h ± step ||h_l|| v``, with random
@@ -64,8 +64,9 @@ def check_backward(
             used where the network runs on them alone.
 
     Returns:
-        Three lists of states: the gradient is wrong; the differences show nothing; gradient and
-        differences are so small that at most one step exceeds rounding.
+        Such states: ``untrue`` where the gradient is wrong; ``rough`` where the differences show
+        nothing; ``small`` where gradient and differences are so small that at most one step exceeds
+        rounding.
     """
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
     x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
@@ -76,20 +77,16 @@ def check_backward(
         logits = passes.logits_from(state, passes.shift(starts[state], move))
         return loss_fn(logits, targets.clone())
 
-    untrue: list[int] = []
-    rough: list[int] = []
-    small: list[int] = []
+    wrong = {}
     for state, h in enumerate(tqdm(states, "gradient at state", leave=False, disable=None)):
         predicted, found = _slopes(partial(loss, state), _moves(h, state, CHECKED + 1), smallest)
         if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
             continue
         if len(found) < 2:
-            small.append(state)
-        elif _is_wrong(predicted, found):
-            untrue.append(state)
+            wrong[state] = "small"
         else:
-            rough.append(state)
-    return untrue, rough, small
+            wrong[state] = "untrue" if _is_wrong(predicted, found) else "rough"
+    return wrong
 
 
 def _slopes(

@@ -45,7 +45,7 @@ DRAWS = 20
 SAME = 1e-4
 # Entries of the moved states in one pass: more do not fit into the cache.
 AT_ONCE = 2**16
-# By suffix, the state that belongs to block l: h_{l+1} or h_l.
+# By suffix, how far the state of block l is from h_l: its output is h_{l+1}.
 SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
@@ -83,25 +83,24 @@ class CreditReport:
         """Drop the metrics that use the gradient at states where it is not known."""
         if not missing or not self.blocks:
             return self
-        blocks, deep = [], {}
+        blocks = []
         for layer, block in enumerate(self.blocks):
-            kept = {}
-            for name, value in block.items():
-                metric = name.removesuffix(AT_INPUT)
-                # The state at the block's output has the next number, at its input the same.
-                reason = missing.get(layer + (metric == name))
-                if reason and metric in OF_REFERENCE:
-                    value = absent(value, REASONS[reason])
-                kept[name] = value
+            kept = dict(block)
+            for side, step in SIDES.items():
+                reason = missing.get(layer + step)
+                for name in (metric + side for metric in OF_REFERENCE):
+                    if reason and name in block:
+                        kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
-        # The blocks l >= 1 begin at h_{first + 1}.
-        for side, first in SIDES.items():
+        deep = deep_means(blocks)
+        for side, step in SIDES.items():
             name = f"fresh_b_null{side}"
-            unknown = [state for state in missing if state > first]
             deep[name] = self.deep[name]
+            # The deep blocks are those from l = 1.
+            unknown = [state for state in missing if state >= 1 + step]
             if unknown:
                 deep[name] = absent(deep[name], REASONS[missing[min(unknown)]])
-        return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | deep)
+        return replace(self, blocks=tuple(blocks), deep=deep)
 
 
 def absent(measured: Measured, reason: str) -> Measured:
@@ -138,8 +137,8 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
-        samples = zip(logits.split(1), targets.split(1))
-        return torch.stack([loss_fn(*sample).reshape(()) for sample in samples])
+        pairs = zip(logits.split(1), targets.split(1))
+        return torch.stack([loss_fn(*pair).reshape(()) for pair in pairs])
 
     try:
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
@@ -165,7 +164,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
     """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at output and
     input.
     """
-    found: Block = {}
+    found = {}
     for side in SIDES:
         means = [deep_mean([block[f"cosine{side}"] for block in draw]) for draw in fresh]
         found[f"fresh_b_null{side}"] = over_draws(means, reason)
@@ -174,7 +173,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
 
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
     """Return one block's cosine over all draws of the feedback, at output and input."""
-    found: Block = {}
+    found = {}
     for side in SIDES:
         cosines = [draw[layer][f"cosine{side}"] for draw in fresh]
         found[f"fresh_b_cosine{side}"] = over_draws(cosines, reason)
@@ -242,11 +241,14 @@ def against_the_loss(
             "nudging": nudging(network, state, starts[state], targets, credit, ETA, losses),
         }
 
-    none: Block = dict.fromkeys(AGAINST_THE_LOSS, Measured(None, len(targets), 0, LEFT_OUT))
-    return [
-        none if credit is None else compared(layer, credit, gradients, worth)
-        for layer, credit in enumerate(tqdm(credits, "credit of block", leave=False, disable=None))
-    ]
+    left_out = Measured(None, len(targets), 0, LEFT_OUT)
+    blocks = []
+    for layer, credit in enumerate(tqdm(credits, "credit of block", leave=False, disable=None)):
+        block: Block = dict.fromkeys(AGAINST_THE_LOSS, left_out)
+        if credit is not None:
+            block = compared(layer, credit, gradients, worth)
+        blocks.append(block)
+    return blocks
 
 
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
@@ -316,16 +318,15 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     true = changes.flatten()
     usable = predicted.isfinite() & true.isfinite()
     n, n_valid = len(usable), int(usable.sum())
+    without_value = partial(Measured, None, n, n_valid)
     if n_valid < 2:
-        reason = "fewer than two pairs of a finite prediction and a finite loss change"
-        return Measured(None, n, n_valid, reason)
+        return without_value("fewer than two pairs of a finite prediction and a finite loss change")
     rows = torch.stack([predicted[usable], true[usable]])
-    flat = rows.amin(dim=1) == rows.amax(dim=1)
-    if flat[0]:
-        reason = "the credit predicts the same change of loss in every direction"
-        return Measured(None, n, n_valid, reason)
-    if flat[1]:
-        return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
+    constant = rows.amin(dim=1) == rows.amax(dim=1)
+    if constant[0]:
+        return without_value("the credit predicts the same change of loss in every direction")
+    if constant[1]:
+        return without_value("the loss changes by the same amount in every direction")
     (one, other), _ = unit(rows - rows.mean(dim=1, keepdim=True))
     return Measured((one @ other).item(), n, n_valid)
 
@@ -358,13 +359,12 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     Args:
         reason: why there is no value, if there are no draws.
     """
-    known = [draw.value for draw in draws if draw.value is not None]
-    values = torch.tensor(known, dtype=torch.float64)
-    n, n_valid = len(draws), len(values)
-    if not n_valid:
-        return Measured(None, n, 0, draws[0].reason if draws else reason)
-    std = values.std().item() if n_valid > 1 else None
-    return Measured(values.mean().item(), n, n_valid, std=std)
+    values = [draw.value for draw in draws if draw.value is not None]
+    if not values:
+        return Measured(None, len(draws), 0, draws[0].reason if draws else reason)
+    known = torch.tensor(values, dtype=torch.float64)
+    std = known.std().item() if len(known) > 1 else None
+    return Measured(known.mean().item(), len(draws), len(known), std=std)
 
 
 def deep_mean(blocks: Sequence[Measured]) -> Measured:

@@ -6,10 +6,7 @@ Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from operator import itemgetter
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -43,8 +40,6 @@ from fa_audit.protocol.intervals import FEWEST
 Batch = tuple[Tensor, Tensor]
 # The label that torch's losses ignore.
 IGNORED = -100
-# Median ||g_l|| where the backward pass does not give it.
-Estimates = dict[int, float]
 
 
 def measure(
@@ -65,18 +60,19 @@ def measure(
         stability_batches: batches for the stability, in place of `batches`. Those of less than half
             the largest one's size are left out.
     """
-    depth, middle = network.depth, layer_for_stability
+    middle = layer_for_stability
     if middle is None:
-        middle = min(depth, max(1, (depth + 1) // 2))
+        # Half of the blocks; a network of one block has its last state.
+        middle = min(network.depth, max(1, (network.depth + 1) // 2))
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
         twin = _measure_double(network, *sample, loss_fn, len(truth.states))
         truth = part_of(truth, counting(truth, sample[1], loss_fn))
-        means, finite = _mean_gradients(network, over, middle, loss_fn, {id(sample): truth})
+        means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
     layers = _layers(truth, twin)
-    growth_interval, gradient_interval = _intervals(truth, layers, twin.estimates)
+    growth_interval, gradient_interval = _intervals(truth, layers, twin)
     around = None
     if middle in twin.missing:
         measured = Measured(None, len(means), 0, REASONS[twin.missing[middle]])
@@ -87,7 +83,7 @@ def measure(
     stability = Stability(**asdict(measured), layer=middle, samples=largest, jackknife=around)
     samples = len(truth.logits)
     return Evidence(
-        layers=layers,
+        layers=tuple(layers),
         stability=stability,
         samples=samples,
         batches=len(means),
@@ -106,29 +102,29 @@ def _mean_gradients(
     batches: list[Batch],
     layer: int,
     loss_fn: LossFunction,
-    known: Mapping[int, Reference],
+    sample: Batch,
+    of_sample: Reference,
 ) -> tuple[list[Tensor], bool]:
     """Return the mean gradients ``(d,)`` at ``h_layer`` of the batches that count in C.
 
     Also return whether all of their states, gradients and logits are finite.
 
     Args:
-        known: references that are computed already, by the identity of their batch.
+        sample, of_sample: a batch that may be one of these, and its reference.
     """
     means, finite, least = [], True, least_size(batches)
     for batch in tqdm(batches, "batch", leave=False, disable=None):
         # One batch at a time is kept: states can be large.
-        truth = known.get(id(batch)) or reference(network, batch[0], batch[1], loss_fn)
+        truth = of_sample if batch is sample else reference(network, batch[0], batch[1], loss_fn)
         finite = finite and truth.finite
         if len(batch[1]) >= least:
             means.append(mean_gradient(truth, layer))
     widths = sorted({len(mean) for mean in means})
     if len(widths) > 1:
         raise AuditError(
-            f"eval_batches: the vectors that are read of h_{layer} have "
-            f"{listed(map(str, widths))} entries;"
-            " expected as many in every batch: inputs of one shape, or a reading of one token "
-            "or of a mean."
+            f"eval_batches: the vectors that are read of h_{layer} have {listed(map(str, widths))}"
+            " entries; expected as many in every batch: inputs of one shape, or a reading of one"
+            " token or of a mean."
         )
     return means, finite
 
@@ -146,13 +142,12 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
     """Return the rows of some samples of a reference."""
-    rows = itemgetter(samples)
     return replace(
         truth,
-        states=tuple(map(rows, truth.states)),
-        gradients=tuple(map(rows, truth.gradients)),
-        logits=rows(truth.logits),
-        at_logits=rows(truth.at_logits),
+        states=tuple(h[samples] for h in truth.states),
+        gradients=tuple(g[samples] for g in truth.gradients),
+        logits=truth.logits[samples],
+        at_logits=truth.at_logits[samples],
     )
 
 
@@ -170,20 +165,20 @@ def mean_gradient(truth: Reference, layer: int) -> Tensor:
 
 
 def _intervals(
-    truth: Reference, layers: tuple[State, ...], estimates: Estimates
+    truth: Reference, layers: list[State], twin: _Double
 ) -> tuple[Interval | None, Interval | None]:
     """Return bootstrap intervals of the largest growth and of median ``||g_L||``.
 
     Both use the same resamples. A network without blocks has no growth; an estimated norm has no
     interval.
     """
-    norms = map(sample_norms, (*truth.states, truth.gradients[-1]))
-    rows = torch.stack(list(norms)).cpu().numpy()
+    norms = [sample_norms(vectors) for vectors in (*truth.states, truth.gradients[-1])]
+    rows = torch.stack(norms).cpu().numpy()
     if rows.shape[1] < FEWEST:
         return None, None
     draws, last = bootstrap_medians(rows), layers[-1]
     of_growth = of_gradient = None
-    if last.layer not in estimates:
+    if last.layer not in twin.estimates:
         of_gradient = percentile_interval(draws[:, -1], last.grad_norm)
     growths = [layer.growth for layer in layers if layer.growth is not None]
     if growths:
@@ -191,19 +186,19 @@ def _intervals(
     return of_growth, of_gradient
 
 
-def _layers(truth: Reference, twin: _Double) -> tuple[State, ...]:
+def _layers(truth: Reference, twin: _Double) -> list[State]:
     """Build one entry per state."""
-    norms = list(map(median_norm, truth.states))
+    norms = [median_norm(h) for h in truth.states]
     growths, samples = [*growth(norms), None], len(truth.logits)
     layers = []
     for layer, (norm, g) in enumerate(zip(norms, truth.gradients)):
         if twin.truth is None:
-            agreement = moved = (Measured(None, samples, 0, twin.problem),) * 2
+            agreement = moved = _without_value(samples, twin.problem)
         else:
             agreement = float32_agreement(g, twin.truth.gradients[layer])
             moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
         if layer in twin.missing:
-            agreement = (Measured(None, samples, 0, REASONS[twin.missing[layer]]),) * 2
+            agreement = _without_value(samples, REASONS[twin.missing[layer]])
         gradient = twin.estimates.get(layer, median_norm(g))
         layers.append(
             State(
@@ -220,7 +215,12 @@ def _layers(truth: Reference, twin: _Double) -> tuple[State, ...]:
                 cosine_to_embedding=moved[1],
             )
         )
-    return tuple(layers)
+    return layers
+
+
+def _without_value(samples: int, reason: str) -> tuple[Measured, Measured]:
+    absent = Measured(None, samples, 0, reason)
+    return absent, absent
 
 
 def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
@@ -232,9 +232,9 @@ def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
     (1.0, 1.0)
     """
     if start.shape != h.shape:
-        reason = "the state has another width than the embedding's output"
-        return (Measured(None, len(h), 0, reason),) * 2
-    (unit_h, valid_h), (unit_start, valid_start) = unit(h), unit(start)
+        return _without_value(len(h), "the state has another width than the embedding's output")
+    unit_h, valid_h = unit(h)
+    unit_start, valid_start = unit(start)
     cosines = (unit_h * unit_start).sum(dim=-1)
     reason = "no sample where both states are finite and non-zero"
     return median_ratio(h - start, start), median_of(cosines, valid_h & valid_start, reason)
@@ -248,7 +248,8 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     >>> error.value, agreement.value
     (0.5, 1.0)
     """
-    (unit_single, valid_single), (unit_double, valid_double) = unit(single), unit(double)
+    unit_single, valid_single = unit(single)
+    unit_double, valid_double = unit(double)
     valid = valid_single & valid_double
     reason = "no sample with finite, non-zero gradients in both precisions"
     error = median_of(sample_norms(single.double() - double) / sample_norms(double), valid, reason)
@@ -258,16 +259,19 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     return error, replace(error, value=cosines.quantile(0.01).item())
 
 
-class _Double(NamedTuple):
+@dataclass
+class _Double:
     """The recomputation in float64 of the samples that count, or why there is none.
 
-    The other attributes are those of `Evidence`.
+    Attributes:
+        estimates: median ``||g_l||`` where the backward pass does not give it.
+        missing, unchecked: as in `Evidence`.
     """
 
-    truth: Reference | None
-    problem: str
-    missing: dict[int, Missing]
-    estimates: Estimates
+    truth: Reference | None = None
+    problem: str = ""
+    missing: dict[int, Missing] = field(default_factory=dict)
+    estimates: dict[int, float] = field(default_factory=dict)
     unchecked: str = ""
 
 
@@ -275,43 +279,39 @@ def _measure_double(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int
 ) -> _Double:
     """Run a network in float64; if it has custom parts, compare its backward with its forward pass."""
-    custom, truth = _custom(network, x, labels, loss_fn), None
-    untrue: list[int] = []
-    rough: list[int] = []
-    small: list[int] = []
-    norms: Estimates = {}
+    custom, found = _custom(network, x, labels, loss_fn), _Double()
     try:
         with in_double(network, x, labels, loss_fn) as (twin, x, labels, loss_fn), untouched(twin):
             whole = reference(twin, x, labels, loss_fn)
             counted = counting(whole, labels, loss_fn)
-            truth, own = part_of(whole, counted), labels[counted]
-            if custom:
-                untrue, rough, small = check_backward(twin, x, labels, loss_fn, whole)
+            found.truth = truth = part_of(whole, counted)
+            own = x[counted], labels[counted]
             # A mean loss divides by the samples that count in it alone.
             share = 1.0
             if not counted.all():
-                share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own))
-            for state in untrue:
-                norm = norms_along_directions(twin, x[counted], own, loss_fn, truth, state)
-                norms[state] = share * norm
+                share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
+            wrong = check_backward(twin, x, labels, loss_fn, whole) if custom else {}
+            for state, how in wrong.items():
+                found.missing[state] = "untrue" if how == "untrue" else "unresolved"
+                if how == "untrue":
+                    norm = norms_along_directions(twin, *own, loss_fn, truth, state)
+                    found.estimates[state] = share * norm
+                elif how == "rough":
+                    found.estimates[state] = math.nan
     except Exception as error:  # external code may raise anything; the audit goes on without this
-        problem = first_line(error)
-        if truth is None:
-            problem = f"float64 recomputation failed: {problem}"
-        missing: dict[int, Missing] = {}
+        found.problem = first_line(error)
+        if found.truth is None:
+            found.problem = f"float64 recomputation failed: {found.problem}"
         if custom:
-            missing = dict.fromkeys(range(states), "unverified")
-        unchecked = f"{custom}, and {problem}" if custom else ""
-        return _Double(truth, problem, missing, dict.fromkeys(missing, math.nan), unchecked)
-    unresolved = sorted(rough + small)
-    missing = {}
-    for state in untrue:
-        missing[state] = "untrue"
-    for state in unresolved:
-        missing[state] = "unresolved"
-    places = ", ".join(map(str, unresolved))
-    unchecked = f"{custom}, and {REASONS['unresolved']} at state {places}" if unresolved else ""
-    return _Double(truth, "", missing, norms | dict.fromkeys(rough, math.nan), unchecked)
+            found.missing = dict.fromkeys(range(states), "unverified")
+            found.estimates = dict.fromkeys(range(states), math.nan)
+            found.unchecked = f"{custom}, and {found.problem}"
+        return found
+    unresolved = [str(state) for state, why in found.missing.items() if why == "unresolved"]
+    if unresolved:
+        places = ", ".join(unresolved)
+        found.unchecked = f"{custom}, and {REASONS['unresolved']} at state {places}"
+    return found
 
 
 def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:

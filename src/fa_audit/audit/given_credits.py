@@ -5,9 +5,8 @@ Shapes: B batch, d width of a state, L blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -96,27 +95,30 @@ def measure_given_credits(
     """
     with untouched(network), torch.no_grad():
         states = [h.detach() for h in network(x, return_hidden=True)[1]]
-    ask = partial(_asked, model=model, network=network, x=x, targets=targets, states=states)
-    credits = ask("credits", given.credits)
+    caller = _Caller(model, network, x, targets, states)
+    credits = caller.ask("credits", given.credits)
     with untouched(network):
         gradients = reference(network, x, targets, loss_fn).gradients
-    draws: Iterable[list[Tensor]] = ()
-    if given.draw:
-        draws = (ask("draw", given.draw, number) for number in range(DRAWS))
-    fresh = [alignment(draw, gradients) for draw in _different(draws)]
+    fresh, seen = [], set()
+    for number in range(DRAWS):
+        if given.draw is None:
+            break
+        drawn = caller.ask("draw", given.draw, number)
+        # Only draws that differ are independent: a function may ignore the number.
+        content = hash(tuple(credit.cpu().numpy().tobytes() for credit in drawn))
+        if content not in seen:
+            fresh.append(alignment(drawn, gradients))
+        seen.add(content)
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     blocks = []
     for layer, aligned in enumerate(alignment(credits, gradients)):
-        scale = {"scale": _scale(credits[layer], gradients[layer + 1])}
+        a, g = credits[layer], gradients[layer + 1]
+        usable = unit(a)[1] & unit(g)[1]
+        scale = median_of(sample_norms(a) / sample_norms(g), usable, WITHOUT_ANGLE)
         null = nulls_of_block(fresh, layer, _NO_DRAW)
-        blocks.append(aligned | worth[layer] | scale | null | unknown)
+        blocks.append(aligned | worth[layer] | {"scale": scale} | null | unknown)
     return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, _NO_DRAW))
-
-
-def _scale(a: Tensor, g: Tensor) -> Measured:
-    both = unit(a)[1] & unit(g)[1]
-    return median_of(sample_norms(a) / sample_norms(g), both, WITHOUT_ANGLE)
 
 
 def checked_credits(
@@ -139,9 +141,8 @@ def checked_credits(
         expected = f"expected an integer 1..{_MOST_DIRECTIONS}"
         raise AuditError(f"directions: found {shortened(directions)}; {expected}.")
     if blocks is not None:
-        numbers = blocks if isinstance(blocks, Collection) else (blocks,)
-        right = numbers is blocks and all(is_count(b) and 0 <= b < network.depth for b in numbers)
-        if not right:
+        several = isinstance(blocks, Collection)
+        if not several or not all(is_count(b) and 0 <= b < network.depth for b in blocks):
             expected = f"expected integers 0..{network.depth - 1}, such as [0, 1]"
             raise AuditError(f"blocks: found {shortened(blocks)}; {expected}.")
     if credits is not None:
@@ -152,85 +153,81 @@ def checked_credits(
     return None
 
 
-def _asked(
-    name: str,
-    function: Any,
-    *more: int,
-    model: nn.Module,
-    network: Network,
-    x: Tensor,
-    targets: Tensor,
-    states: list[Tensor],
-) -> list[Tensor]:
-    """Call a credit function and return vectors ``(B, d)`` in float64; model and batch are
-    unchanged.
-    """
-    blocks = len(states) - 1
-    with untouched(network):
-        if more:
-            _seed_draw(*more)
-        try:
-            with torch.enable_grad():
-                own = getattr(network, "model", None)
-                inputs = dict(own.parts(x)) if isinstance(own, OneTensor) else x.clone()
-                found = function(model, inputs, targets.clone(), [h.clone() for h in states], *more)
-        except Exception as error:  # external code may raise anything
-            raise _refused(name, f"the function fails: {first_line(error)}", blocks) from error
-    if not isinstance(found, list | tuple) or len(found) != blocks:
-        raise _refused(name, f"found {shown(found)}", blocks)
-    return [_vector(name, network, layer, a, states[layer + 1]) for layer, a in enumerate(found)]
+@dataclass(frozen=True)
+class _Caller:
+    """Calls functions on one batch; the model and the batch stay as they are."""
+
+    model: nn.Module
+    network: Network
+    x: Tensor
+    targets: Tensor
+    states: list[Tensor]
+
+    def ask(self, name: str, function: CreditFunction, *number: int) -> list[Tensor]:
+        """Return a function's credits as vectors ``(B, d)`` in float64.
+
+        Raises:
+            AuditError: it fails, or does not return a credit for every block.
+        """
+        blocks = len(self.states) - 1
+        numbered = ", number" if number else ""
+        expected = (
+            f"expected {name}(model, x, y, states{numbered}) to return a list of {blocks} tensors,"
+            f" a_0 to a_{blocks - 1}, one for every block"
+        )
+        with untouched(self.network):
+            if number:
+                _seed_draw(*number)
+            try:
+                with torch.enable_grad():
+                    copies = [h.clone() for h in self.states]
+                    found = function(
+                        self.model, self._inputs(), self.targets.clone(), copies, *number
+                    )
+            except Exception as error:  # external code may raise anything
+                failure = f"the function fails: {first_line(error)}"
+                raise AuditError(f"{name}: {failure}; {expected}.") from error
+        if not isinstance(found, list | tuple) or len(found) != blocks:
+            raise AuditError(f"{name}: found {shown(found)}; {expected}.")
+        return [self._vector(name, layer, credit) for layer, credit in enumerate(found)]
+
+    def _inputs(self) -> Any:
+        """Return a copy of the inputs, in the form in which the caller gave them."""
+        own = getattr(self.network, "model", None)
+        return dict(own.parts(self.x)) if isinstance(own, OneTensor) else self.x.clone()
+
+    def _vector(self, name: str, layer: int, credit: Any) -> Tensor:
+        """Check one credit and return it as a vector.
+
+        Raises:
+            AuditError: it is not a tensor of finite floating-point numbers of the shape of the
+                block's output or of its vector.
+        """
+        state = self.states[layer + 1]
+        shape = self.network.read(state).shape
+        shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
+        right = is_dense(credit) and credit.shape in (shape, state.shape)
+        if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
+            raise AuditError(
+                f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or"
+                " torch.float64, a row for every sample, in the form of the block's output"
+                f" h_{layer + 1} or of the vector that is read of it."
+            )
+        bad = int((~credit.isfinite()).sum())
+        if bad:
+            found = f"{name}: a_{layer}: found {bad} values that are NaN or infinite"
+            raise AuditError(f"{found}; expected finite numbers.")
+        credit = credit.detach().to(state.device)
+        return (credit if credit.shape == shape else self.network.read_gradient(credit)).double()
 
 
 def _seed_draw(number: int) -> None:
     """Seed torch's global streams by a draw's number, so that the same number gives the same draw."""
     seed = stream_seed(SEED, "draw", number)
     torch.default_generator.manual_seed(seed)
+    # Asking for CUDA's streams would start CUDA in a process that does not use it.
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-
-
-def _different(draws: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
-    """Yield the draws without repetitions: equal draws are not independent."""
-    seen = set()
-    for credits in draws:
-        content = hash(tuple(credit.cpu().numpy().tobytes() for credit in credits))
-        if content not in seen:
-            yield credits
-        seen.add(content)
-
-
-def _vector(name: str, network: Network, layer: int, credit: Any, state: Tensor) -> Tensor:
-    """Check one credit and return it as a vector.
-
-    Raises:
-        AuditError: it is not a tensor of finite floating-point numbers of the shape of `state` or
-            of its vector.
-    """
-    shape = network.read(state).shape
-    shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
-    right = is_dense(credit) and credit.shape in (shape, state.shape)
-    if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
-        raise AuditError(
-            f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or "
-            "torch.float64, a row for"
-            f" every sample, in the form of the block's output h_{layer + 1} or of the vector "
-            "that is read of it."
-        )
-    bad = int((~credit.isfinite()).sum())
-    if bad:
-        found = f"{name}: a_{layer}: found {bad} values that are NaN or infinite"
-        raise AuditError(f"{found}; expected finite numbers.")
-    credit = credit.detach().to(state.device)
-    return (credit if credit.shape == shape else network.read_gradient(credit)).double()
-
-
-def _refused(name: str, problem: str, blocks: int) -> AuditError:
-    more = ", number" if name == "draw" else ""
-    return AuditError(
-        f"{name}: {problem}; expected {name}(model, x, y, states{more}) to return a list of "
-        f"{blocks} tensors, a_0 to"
-        f" a_{blocks - 1}, one for every block."
-    )
 
 
 def _against_the_loss(
@@ -245,18 +242,18 @@ def _against_the_loss(
     chosen: list[Tensor | None] = []
     for layer, a in enumerate(credits):
         chosen.append(a if given.blocks is None or layer in given.blocks else None)
-    doubled = in_double(network, x, targets, loss_fn)
+    double = in_double(network, x, targets, loss_fn)
     try:
-        with doubled as (twin, x, targets, loss_fn), untouched(twin):
+        with double as (twin, x, targets, loss_fn), untouched(twin):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)
             passes, starts = passes_from(twin, x, truth.states)
             return against_the_loss(
                 passes, SEED, starts, targets, chosen, truth.gradients, losses, given.directions
             )
-    except AuditError as error:
-        reason = str(error)
     except Exception as error:  # external code may raise anything; the audit goes on without this
         reason = f"float64 recomputation failed: {first_line(error)}"
+        if isinstance(error, AuditError):
+            reason = str(error)
     none = dict.fromkeys(AGAINST_THE_LOSS, Measured(None, len(targets), 0, reason))
     return [dict(none) for _ in credits]

@@ -23,19 +23,10 @@ from fa_audit.protocol.intervals import FEWEST
 from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
-# The other checks need accuracies.
-FOLLOWED = {CHECKS[name].label: name for name in ("scale", "reference", "stability")}
+# By label: the others need accuracies, which a training does not have.
+FOLLOWED = {check.label: name for name, check in CHECKS.items() if check.unit != "points"}
 OF_STATES = ("hidden_norm", "grad_norm", "growth")
-OF_ROWS = (
-    "epoch",
-    "layer",
-    *OF_STATES,
-)  # what differs between the rows of an epoch, or is no metric
 HEALTHY = "docs/monitor.md has what healthy networks show."
-# The keys of `Monitor.state_dict`.
-STATE = frozenset({"history", "epoch", "stopped", "warned"})
-# A function of `Monitor.metrics` and the epoch.
-Log = Callable[[dict[str, float], int], Any]
 
 
 class Monitor:
@@ -70,7 +61,7 @@ class Monitor:
         thresholds: DiagnosticThresholds | None = None,
         stop_on: Collection[str] = (),
         epoch: int = 0,
-        log: Log | None = None,
+        log: Callable[[dict[str, float], int], Any] | None = None,
     ) -> None:
         """Audit the model as it is, so that bad input is found before it is trained.
 
@@ -102,17 +93,16 @@ class Monitor:
         # Iterating counts, too: a DataLoader draws from the global stream.
         with as_found(model):
             batches = [_copied(batch) for batch in take_batches("eval_batches", eval_batches)]
-        self._diagnose = partial(
-            diagnose,
-            model,
-            batches,
-            None,
-            description=description,
-            loss_fn=loss_fn,
-            thresholds=thresholds,
-        )
+        options: dict[str, Any] = {
+            "description": description,
+            "loss_fn": loss_fn,
+            "thresholds": thresholds,
+        }
+        self._diagnose = partial(diagnose, model, batches, None, **options)
         self.history: list[dict[str, Any]] = []
-        self.epoch, self.stopped, self._warned, self._log = int(epoch), False, set[str](), log
+        self.epoch, self.stopped = int(epoch), False
+        self._warned: set[str] = set()
+        self._log = log
         self._look()
         found = self.report.batches
         if "C" in self.stop_on and found < FEWEST:
@@ -128,9 +118,10 @@ class Monitor:
         all_fire = all(last[check] for check in self.stop_on)
         self.stopped = bool(self.stop_on) and (all_fire or not last["finite"])
         for name, sentence in self._findings():
-            if name not in self._warned:
-                hint = "" if self._warned else f" {HEALTHY}"
-                warnings.warn(f"fa-audit: epoch {self.epoch}: {sentence}{hint}", stacklevel=2)
+            if name in self._warned:
+                continue
+            hint = "" if self._warned else f" {HEALTHY}"
+            warnings.warn(f"fa-audit: epoch {self.epoch}: {sentence}{hint}", stacklevel=2)
             self._warned.add(name)
         if self._log:
             self._log(self.metrics, self.epoch)
@@ -154,17 +145,18 @@ class Monitor:
         Raises:
             AuditError: `state` is not a monitor's, or its model had another number of states.
         """
-        if not isinstance(state, Mapping) or state.keys() != STATE or not is_count(state["epoch"]):
+        known = isinstance(state, Mapping) and state.keys() == self.state_dict().keys()
+        if not known or not is_count(state["epoch"]):
             expected = "expected what Monitor.state_dict() returns"
             raise AuditError(f"state: found {shortened(state)}; {expected}.")
-        found = {row["layer"] for row in state["history"]}
-        own = {layer.layer for layer in self.report.layers}
-        if found != own:
-            expected = f"expected {len(own)}, as this model has"
-            raise AuditError(f"state: found a history of {len(found)} states; {expected}.")
-        kept = copy.deepcopy(dict(state))
-        self.history, self.epoch, self.stopped = kept["history"], kept["epoch"], kept["stopped"]
-        self._warned = set(kept["warned"])
+        layers = {row["layer"] for row in state["history"]}
+        states = len(self.report.layers)
+        if layers != set(range(states)):
+            expected = f"expected {states}, as this model has"
+            raise AuditError(f"state: found a history of {len(layers)} states; {expected}.")
+        self.history = copy.deepcopy(state["history"])
+        self.epoch, self.stopped = state["epoch"], state["stopped"]
+        self._warned = set(state["warned"])
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -172,24 +164,26 @@ class Monitor:
 
         A check is 1 if it fires, else 0; numbers that were not measured are left out.
         """
-        rows = [row for row in self.history if row["epoch"] == self.epoch]
-        found = {name: value for name, value in rows[0].items() if name not in OF_ROWS}
-        for row in rows:
-            found |= {f"{name}_{row['layer']}": row[name] for name in OF_STATES}
-        known = {name: value for name, value in found.items() if value is not None}
-        return {f"fa_audit/{name}": float(value) for name, value in known.items()}
+        metrics = {}
+        for row in self.history:
+            if row["epoch"] != self.epoch:
+                continue
+            for name, value in row.items():
+                # What is not of a state is the same in all rows of an epoch.
+                key = f"{name}_{row['layer']}" if name in OF_STATES else name
+                if value is not None and name not in ("epoch", "layer"):
+                    metrics[f"fa_audit/{key}"] = float(value)
+        return metrics
 
     def _look(self) -> dict[str, Any]:
         """Audit the model, append its rows, and return the last one."""
         self.report: DiagnosticReport = self._diagnose()
-        evidence = self.report
-        of_epoch = {
-            "loss": evidence.loss,
-            "stability": evidence.stability.value,
-            "finite": evidence.finite,
-        }
-        of_epoch |= {flag: self.report.checks[name].fires for flag, name in FOLLOWED.items()}
-        for state in evidence.layers:
+        report = self.report
+        of_epoch: dict[str, Any] = {"loss": report.loss, "stability": report.stability.value}
+        of_epoch["finite"] = report.finite
+        for label, name in FOLLOWED.items():
+            of_epoch[label] = report.checks[name].fires
+        for state in report.layers:
             norms = {name: getattr(state, name) for name in OF_STATES}
             self.history.append({"epoch": self.epoch, "layer": state.layer, **norms, **of_epoch})
         return self.history[-1]
@@ -203,8 +197,7 @@ class Monitor:
             if found.fires:
                 where = f"{found.value:.3g}, {kind.side} its limit of {found.threshold:.3g}"
                 sentence = f"{kind.label} fires: {kind.quantity} is {where}."
-                advice = kind.advice.get(found.cause, kind.advice.get("", ""))
-                yield name, f"{sentence} {advice}"
+                yield name, f"{sentence} {kind.remedy(found.cause)}"
         if self.stopped:
             yield "end", f"training ends here (stop_on={self.stop_on})."
 

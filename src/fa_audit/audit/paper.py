@@ -87,9 +87,8 @@ def bp_grad_norms(
     opened = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), opened as (network, [[batch]], _), untouched(network):
         truth = reference(network, *batch, loss_fn)
-        return [
-            median_norm(g) for g in part_of(truth, counting(truth, batch[1], loss_fn)).gradients
-        ]
+        truth = part_of(truth, counting(truth, batch[1], loss_fn))
+        return [median_norm(g) for g in truth.gradients]
 
 
 def cross_batch_direction_stability(
@@ -136,30 +135,30 @@ class ThreeCheckReport(dict[str, Any]):
     """
 
     def __init__(self, report: DiagnosticReport) -> None:
-        checks, limits = report.checks, report.thresholds.limits
+        checks = report.checks
+        scale, reference, depth = checks["scale"], checks["reference"], checks["depth"]
+        norms = report.bp_grad_norms
         diagnostics = {
             "D1_scale_growth": {
-                "max_growth": checks["scale"].value,
-                "per_block_growth": [
-                    layer.growth for layer in report.layers if layer.growth is not None
-                ],
+                "max_growth": scale.value,
+                "per_block_growth": [layer.growth for layer in report.layers[:-1]],
                 "hidden_norms": report.residual_norms,
-                "threshold": limits["growth"],
-                "fires": checks["scale"].fires,
+                "threshold": scale.threshold,
+                "fires": scale.fires,
             },
             "D2_ref_validity": {
-                "g_L": report.bp_grad_norms[-1],
-                "bp_grad_norms": report.bp_grad_norms,
-                "floor": checks["reference"].threshold,
-                "floor_note": checks["reference"].threshold_note,
-                "fires": checks["reference"].fires,
+                "g_L": norms[-1],
+                "bp_grad_norms": norms,
+                "floor": reference.threshold,
+                "floor_note": reference.threshold_note,
+                "fires": reference.fires,
             },
             "D3_depth_utility": {
                 "test_acc": report.headline_acc,
                 "frozen_baseline_acc": report.frozen_baseline_acc,
-                "margin": checks["depth"].value,
-                "margin_threshold": limits["depth_margin"],
-                "fires": checks["depth"].fires,
+                "margin": depth.value,
+                "margin_threshold": depth.threshold,
+                "fires": depth.fires,
             },
         }
         super().__init__(
@@ -218,8 +217,8 @@ class FAProtocol:
         x, labels = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
         if len(x) != len(labels):
             raise AuditError(
-                f"x_eval and y_eval: found {len(x)} inputs and {len(labels)} labels; expected "
-                "as many of each."
+                f"x_eval and y_eval: found {len(x)} inputs and {len(labels)} labels; expected as"
+                " many of each."
             )
         if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
             raise AuditError(
@@ -230,9 +229,8 @@ class FAProtocol:
         )
         if options.get("thresholds") is not None and limits != DiagnosticThresholds():
             raise AuditError(
-                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one "
-                "of the"
-                " two."
+                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of"
+                " the two."
             )
         self.model, self.samples = model, (x, labels)
         self.options = {"thresholds": limits} | options
@@ -258,29 +256,20 @@ class FAProtocol:
                 evaluation samples.
         """
         options = self.options | {"test_samples": test_samples}
-        accuracy = self._accuracy() if test_acc is None else None
-        if accuracy is not None:
-            test_acc, counted = accuracy
-            own = [options.get("notes"), f"test accuracy of the {counted} evaluation samples only"]
-            options |= {"notes": "; ".join(filter(None, own))}
-            options |= {"test_samples": test_samples or counted}
+        # Samples with the label that the loss ignores have no part in the accuracy.
+        x, labels = self.samples
+        known = labels != ignored_by(options.get("loss_fn", F.cross_entropy))
+        classes = are_classes(labels) and bool(known.any()) and labels[known].min() >= 0
+        if test_acc is None and classes:
+            device = next((p.device for p in self.model.parameters()), x.device)
+            parts = [part[known].to(device).split(BATCH_SIZE) for part in (x, labels)]
+            test_acc, counted = accuracy_of(self.model, zip(*parts)), int(known.sum())
+            note = f"test accuracy of the {counted} evaluation samples only"
+            options["notes"] = "; ".join(filter(None, [options.get("notes"), note]))
+            options["test_samples"] = test_samples or counted
         return ThreeCheckReport(
             diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
         )
-
-    def _accuracy(self) -> tuple[float, int] | None:
-        """Return the accuracy on the evaluation samples, and their number; None if their labels are
-        not class indices.
-
-        Samples with the label that the loss ignores are left out.
-        """
-        x, labels = self.samples
-        known = labels != ignored_by(self.options.get("loss_fn", F.cross_entropy))
-        if not are_classes(labels) or not known.any() or labels[known].min() < 0:
-            return None
-        device = next((p.device for p in self.model.parameters()), x.device)
-        parts = (part[known].to(device).split(BATCH_SIZE) for part in (x, labels))
-        return accuracy_of(self.model, zip(*parts)), int(known.sum())
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """Return a readable text: verdict, accuracy, a line for each check with value, limit and
@@ -295,10 +284,8 @@ class FAProtocol:
             entry = report["diagnostics"][key]
             outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
             number = "-" if entry[value] is None else f"{entry[value]:.3g}"
-            lines.append(
-                f"{key.replace('_', ' ')}: {value} {number} (fires {CHECKS[check].sign} {limit}"
-                f" {entry[limit]:g}): {outcome}"
-            )
-        audit = report.report if isinstance(report, ThreeCheckReport) else None
-        notes = [*map(str, audit.warnings), audit.notes] if audit else []
-        return "\n".join([*lines, *filter(None, notes)])
+            fires = f"fires {CHECKS[check].sign} {limit} {entry[limit]:g}"
+            lines.append(f"{key.replace('_', ' ')}: {value} {number} ({fires}): {outcome}")
+        if isinstance(report, ThreeCheckReport):
+            lines += [*map(str, report.report.warnings), report.report.notes]
+        return "\n".join(filter(None, lines))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.audit.credit_metrics import (
     DRAWS,
@@ -31,6 +30,7 @@ from fa_audit.audit.credit_metrics import (
     perturbation_correlation,
     unit_directions,
 )
+from fa_audit.core.errors import first_line
 from fa_audit.core.measured import Measured, at_both_sides
 from fa_audit.core.metrics import median_ratio
 from fa_audit.core.randomness import generator
@@ -39,8 +39,6 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import reference, trace, untouched
 from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import block_credits
-
-M = TypeVar("M", bound=nn.Module)
 
 
 def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
@@ -52,9 +50,10 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
         labels: ``(B,)``.
     """
     aligned, rounded = credits_as_trained(learner, x, labels)
-    twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
+    network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
+    twin = replace(learner, network=network, state=state)
     # The CPU's float32 copy is what `init_state` expects when fresh feedback is drawn.
-    with untouched(twin.network):
+    with untouched(network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
     blocks = []
@@ -63,10 +62,6 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
         blocks.append(aligned[layer] | worth[layer] | rounded[layer] | drifted)
     deep = deep_means(blocks) | nulls(fresh, _no_null(learner))
     return CreditReport(tuple(blocks), deep, by_name)
-
-
-def _double(module: M) -> M:
-    return copy.deepcopy(module).double()
 
 
 def credits_as_trained(
@@ -83,9 +78,10 @@ def credits_as_trained(
     rounded = []
     with untouched(network):
         g, credits = reference(network, x, labels).gradients, block_credits(learner, x, labels)
-        states = [h.detach() for h in trace(network, x, local=True).states]
+        states = trace(network, x, local=True).states
         for layer, a in enumerate(credits):
-            rounded.append(_rho_at_input(learner, layer, states[layer], labels, a, g[layer]))
+            h = states[layer].detach()
+            rounded.append(_rho_at_input(learner, layer, h, labels, a, g[layer]))
         return alignment(credits, g), rounded
 
 
@@ -96,8 +92,8 @@ def _rho_at_input(
         return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
     directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
     changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
-    pair = zip(FLOAT32, (credit, gradient))
-    return {name: perturbation_correlation(vector, directions, changes) for name, vector in pair}
+    vectors = zip(FLOAT32, (credit, gradient))
+    return {name: perturbation_correlation(a, directions, changes) for name, a in vectors}
 
 
 def _in_double(
@@ -115,7 +111,7 @@ def _in_double(
     try:
         credits = block_credits(twin, x, labels)
     except Exception as error:  # an external method may require its own precision
-        reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
+        reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]

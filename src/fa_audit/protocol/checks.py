@@ -145,6 +145,10 @@ class Criterion:
         # A power of floats overflows with an error.
         return math.inf if beyond >= 300 else limit * 10**beyond
 
+    def remedy(self, cause: str) -> str:
+        """Return what to do where it fires for a cause."""
+        return self.advice.get(cause, self.advice.get("", ""))
+
     def judge(self, value: float, limit: float, **how: Any) -> Outcome:
         """Return the outcome of a value that was measured.
 

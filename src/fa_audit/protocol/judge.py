@@ -333,25 +333,6 @@ class Judgement:
         """List every check whose interval contains its limit, as `flags` names them."""
         return [CHECKS[name].label for name in self.near]
 
-    @property
-    def quoted(self) -> str:
-        """Return the verdict to quote: the three-check verdict, and every other check that fires."""
-        named = set()
-        if self.against(THREE):
-            named = {CHECKS[name].limit for name in THREE.checks if self.fires[name]}
-        others = []
-        for name, kind in CHECKS.items():
-            found = self[name]
-            if not found.fires or kind.limit in named:
-                continue
-            why = [found.cause] if found.cause in kind.causes else []
-            why += ["borderline"] if found.borderline else []
-            others.append(kind.label + f" ({', '.join(why)})" * bool(why))
-        if not others:
-            return self.text(THREE)
-        verb = "fires" if len(others) == 1 else "fire"
-        return f"{self.text(THREE)}, and {' and '.join(others)} {verb}"
-
     def to_dict(self) -> dict[str, Any]:
         """Return verdicts, flags and outcomes for an audit's JSON."""
         verdicts: dict[str, str] = {}

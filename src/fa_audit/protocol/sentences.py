@@ -151,8 +151,7 @@ def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, st
     fired = {kind.causes.get(outcome.cause) for outcome in found.outcomes if outcome.fires}
     if len(fired) > 1:
         return None, f"{kind.label} {kind.verb} for different causes", ""
-    remedy = kind.advice.get(found.cause, kind.advice.get("", ""))
-    return True, f"{kind.label} {kind.verb}", remedy
+    return True, f"{kind.label} {kind.verb}", kind.remedy(found.cause)
 
 
 # --- numbers --------------------------------------------------------------------------------------

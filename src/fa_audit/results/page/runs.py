@@ -35,8 +35,8 @@ class PageRun:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict to quote, over the seeds."""
-        return self.judgement.quoted
+        """Return the three-check verdict over the seeds."""
+        return self.judgement.text(THREE)
 
     @property
     def result(self) -> str:
