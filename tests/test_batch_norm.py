@@ -11,8 +11,6 @@ from fa_audit.audit.run_audit import audit
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import evaluation_batches, pad, training_batches
 from fa_audit.methods import METHODS
-from fa_audit.networks import ARCHITECTURES
-from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
 
@@ -83,16 +81,3 @@ def test_a_step_on_dead_states_keeps_every_parameter_finite(name, method):
         optimiser.step()
     tensors = {**learner.network.state_dict(), **learner.state.state_dict()}
     assert all(tensor.isfinite().all() for tensor in tensors.values())
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_audit_measures_what_the_last_epoch_did_and_leaves_the_network_as_it_was(dataset, name):
-    trained = train(spec_of(name, "state_bridge", frozen_blocks=1), dataset)
-    learner, last = trained.learner, trained.history[-3:]
-    before = {n: tensor.clone() for n, tensor in learner_tensors(learner).items()}
-    report = audit(learner, dataset, 0.5, own_frozen=("frozen", 0.4), bp_frozen_acc=0.4)
-    assert_same_bits(learner_tensors(learner), before)
-    norms = [row["hidden_norm"] for row in last]
-    assert norms == pytest.approx(report.residual_norms, rel=1e-4)
-    assert report.finite and all(0 < norm < torch.inf for norm in norms + report.bp_grad_norms)
-    assert [block["cosine"].value is None for block in report.credit] == [False, False]

@@ -34,7 +34,7 @@ def outcome(kind, said, cause):
     return Outcome(kind.at(far, 0.02), 0.02, far < 0, far, **how)
 
 
-def network(said, cause="collapsed reference", finite=True, doubted=False, credit=("block",)):
+def network(said, cause="collapsed reference", finite=True, doubted=False):
     """A made-up audit: outcomes by name; credits beyond chance, unless said otherwise."""
     outcomes = {}
     for name, kind in (CHECKS | CREDITS).items():
@@ -44,7 +44,7 @@ def network(said, cause="collapsed reference", finite=True, doubted=False, credi
         credits=outcomes,
         finite=finite,
         untrue=(),
-        credit=credit,
+        credit=("block",),
         layers=(),
         headline_acc=0.5,
         baselines=Baselines(own=0.4, bp=0.4),
@@ -93,13 +93,10 @@ def test_a_saturated_loss_is_not_a_collapse_and_seeds_that_differ_in_it_decide_n
     assert "collapse" not in text and "vanished" not in text and "align" not in text
 
 
-@pytest.mark.parametrize(
-    ("changed", "absent"),
-    [({"credit": ()}, ["align", "credits"]), ({"doubted": True}, ["trained blocks help", "beats"])],
-)
-def test_nothing_is_written_of_credits_that_are_closed_or_of_accuracies_in_doubt(changed, absent):
-    text = written(network({}, **changed))
-    assert not any(words in text for words in absent) and "blocks keep the size" in text
+def test_nothing_is_written_of_accuracies_in_doubt():
+    text = written(network({}, doubted=True))
+    assert "trained blocks help" not in text and "beats" not in text
+    assert "blocks keep the size" in text
 
 
 def test_of_a_network_that_is_not_finite_nothing_else_is_written():

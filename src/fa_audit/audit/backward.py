@@ -102,6 +102,7 @@ def _slopes(
         moves: as long as the state; the gradient is taken at the last one, shortened.
         smallest: the smallest difference of two losses that is more than rounding.
     """
+    # A little beside the state, since kinks and ties lie exactly at it.
     base = (AWAY * moves[-1]).requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(base), base)
@@ -129,6 +130,7 @@ def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= ROUGH
     for one, other in pairwise(found):
+        # Both far shorter than predicted: a step of a staircase.
         flat = max(one.norm(), other.norm()) <= CLOSER * predicted.norm()
         off = min((one - predicted).norm(), (other - predicted).norm())
         if (one - other).norm() <= CLOSER * off and not (flat and staircase):
@@ -159,6 +161,7 @@ def norms_along_directions(
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
+    # Central differences, along moves that have their length already.
     above = loss_changes(passes, state, start, targets, moves, 1, losses)
     below = loss_changes(passes, state, start, targets, moves, -1, losses)
     slopes = (above - below) / 2 / moves.norm(dim=-1)
@@ -227,6 +230,7 @@ class _Watch(TorchFunctionMode):
         given = tree_leaves((args, kwargs))
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in given)
         returned = func(*args, **(kwargs or {}))
+        # What this package does to read states is no part of the model.
         if carried and not _caller().startswith(PACKAGE):
             self.found.update(_cuts(func, returned))
         return returned
@@ -234,6 +238,7 @@ class _Watch(TorchFunctionMode):
 
 def _caller() -> str:
     """Return the module whose code called an operation, directly or through torch's graph helpers."""
+    # Past this function and `__torch_function__`.
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals.get("__name__") == "torch.autograd.graph":
         frame = frame.f_back
@@ -274,6 +279,7 @@ def _functions(output: Tensor) -> Iterator[str]:
         if node is None or node in seen:
             continue
         seen.add(node)
+        # A Function of Python; `_forward_cls` is the user's class behind torch's own.
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
             yield f"{made_by.__module__}.{made_by.__qualname__}"

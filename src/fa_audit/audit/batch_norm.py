@@ -10,6 +10,7 @@ batches weigh ``(1 - momentum)^(2 STEPS)``, 2e-4.
 from __future__ import annotations
 
 import copy
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -42,6 +43,7 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
     layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training]
     if not layers:
         return {}
+    # Two updates by the same batch are one with this momentum.
     for layer in layers:
         layer.momentum = 1 - (1 - (layer.momentum or 0.0)) ** 2
     with torch.no_grad():
@@ -61,9 +63,10 @@ def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterable[T
     """Return the inputs of the last `STEPS` batches of a training."""
     spec, dataset = learner.spec, held_out(dataset, learner.spec.validation)[0]
     padded = pad(dataset.train_images, dataset.padding)
-    steps = -(-len(dataset.train_labels) // spec.batch_size)
+    steps = math.ceil(len(dataset.train_labels) / spec.batch_size)
     found: deque[Tensor] = deque(maxlen=STEPS)
-    for epoch in range(max(0, epochs - -(-STEPS // steps)), epochs):
+    # The streams of epochs are independent: only the last ones are drawn again.
+    for epoch in range(max(0, epochs - math.ceil(STEPS / steps)), epochs):
         stream = generator(spec.seed, "epoch", epoch)
         for x, _ in training_batches(dataset, padded, spec.batch_size, stream):
             found.append(x)

@@ -232,6 +232,7 @@ def against_the_loss(
         """Measure one credit ``(B, d)`` at the state ``h_state``."""
         moves = unit_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
+        # One by one: a single draw of all would give other numbers.
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
         correlated = partial(perturbation_correlation, directions=moves, changes=changes(state))
         return {

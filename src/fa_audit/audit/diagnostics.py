@@ -73,6 +73,7 @@ def measure(
         means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
     layers = _layers(truth, twin)
     growth_interval, gradient_interval = _intervals(truth, layers, twin)
+    # A mean over batches needs the true gradient at that state.
     around = None
     if middle in twin.missing:
         measured = Measured(None, len(means), 0, REASONS[twin.missing[middle]])
@@ -134,6 +135,7 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
 
     A sample does not count if its gradient is zero and its label is the one that the loss ignores.
     """
+    # A label of -100 may be a class of a loss of the user's own: its gradient then is not zero.
     ignored = labels == getattr(loss_fn, "ignore_index", IGNORED)
     silent = (truth.at_logits.flatten(1) == 0).all(dim=1)
     counted = ~(ignored.reshape(len(labels), -1).all(dim=1) & silent)
@@ -197,6 +199,7 @@ def _layers(truth: Reference, twin: _Double) -> list[State]:
         else:
             agreement = float32_agreement(g, twin.truth.gradients[layer])
             moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
+        # Agreement with a gradient that is none says nothing.
         if layer in twin.missing:
             agreement = _without_value(samples, REASONS[twin.missing[layer]])
         gradient = twin.estimates.get(layer, median_norm(g))
@@ -318,6 +321,7 @@ def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) 
     """Name what is custom between the states and the loss."""
 
     def run() -> Tensor:
+        # A copy: the forward pass may write to its input.
         return scalar_loss(loss_fn, network.chain(x.clone()).logits, labels)
 
     try:
@@ -341,6 +345,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits + bias.to(logits), labels)
 
+    # The same bias in the loss moves the gradient as one in the head would.
     with untouched(network):
         means = [mean_gradient(reference(network, *batch, loss), layer) for batch in batches[half:]]
     gaps = tuple((p - y).mean(dim=0).tolist())
@@ -353,6 +358,7 @@ def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     At the minimum mean predictions equal class frequencies. Every class has half a sample more, so
     that no frequency is 0.
     """
+    # A class that does not occur would have a bias of minus infinity.
     counts = torch.bincount(labels, minlength=logits.shape[-1]).double() + 0.5
     targets, bias = counts / counts.sum(), torch.zeros_like(logits[0], requires_grad=True)
     optimiser = torch.optim.LBFGS([bias], max_iter=100, line_search_fn="strong_wolfe")

@@ -141,6 +141,7 @@ def checked_credits(
         expected = f"expected an integer 1..{_MOST_DIRECTIONS}"
         raise AuditError(f"directions: found {shortened(directions)}; {expected}.")
     if blocks is not None:
+        # A number alone is refused, too: blocks=3 may mean three blocks.
         several = isinstance(blocks, Collection)
         if not several or not all(is_count(b) and 0 <= b < network.depth for b in blocks):
             expected = f"expected integers 0..{network.depth - 1}, such as [0, 1]"
@@ -179,6 +180,7 @@ class _Caller:
             if number:
                 _seed_draw(*number)
             try:
+                # The function may take gradients, and write to what it is given.
                 with torch.enable_grad():
                     copies = [h.clone() for h in self.states]
                     found = function(

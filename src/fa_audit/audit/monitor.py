@@ -101,6 +101,7 @@ class Monitor:
         self._diagnose = partial(diagnose, model, batches, None, **options)
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped = int(epoch), False
+        # Subjects of warnings that were given: each is told once.
         self._warned: set[str] = set()
         self._log = log
         self._look()
@@ -149,6 +150,7 @@ class Monitor:
         if not known or not is_count(state["epoch"]):
             expected = "expected what Monitor.state_dict() returns"
             raise AuditError(f"state: found {shortened(state)}; {expected}.")
+        # The history of another model would be continued with other states.
         layers = {row["layer"] for row in state["history"]}
         states = len(self.report.layers)
         if layers != set(range(states)):

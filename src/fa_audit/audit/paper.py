@@ -61,6 +61,7 @@ def residual_norms(
         AuditError: as `fa_audit.diagnose`.
     """
     x = as_rows("x", x)
+    # States need no labels; a batch does.
     given = {"x": [(x, torch.zeros(len(x), dtype=torch.int64))]}
     with prepared(model, given, description) as (network, [[(x, _)]], _), untouched(network):
         return [median_norm(h) for h in outputs_of(network, x)[1]]
@@ -234,6 +235,7 @@ class FAProtocol:
             )
         self.model, self.samples = model, (x, labels)
         self.options = {"thresholds": limits} | options
+        # The paper's package takes norms on all samples at once.
         if batch_size is None:
             self.options["sample"] = self.samples
         size = int(batch_size or BATCH_SIZE)

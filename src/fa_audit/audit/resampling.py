@@ -33,14 +33,17 @@ def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 
     """
     samples, randomness = rows.shape[1], np.random.default_rng(seed)
     order, middle, half = np.argsort(rows, axis=1), (samples - 1) // 2, 4 * math.isqrt(samples)
-    first = max(0, middle - half)  # a median of a resample is this far from the middle once in 1e13
+    # A median of a resample is farther than this from the middle once in 1e13.
+    first = max(0, middle - half)
     near = order[:, first : middle + half + 1]
-    before = np.zeros((samples, len(rows)))
-    np.put_along_axis(before, order[:, :first].T, 1.0, axis=0)
+    # 1 for the samples of a row that lie below all of these.
+    below = np.zeros((samples, len(rows)))
+    np.put_along_axis(below, order[:, :first].T, 1.0, axis=0)
     places = []
     for _ in range(resamples):
+        # How often every sample was drawn; the median is where more than half of them are passed.
         counts = np.bincount(randomness.integers(samples, size=samples), minlength=samples)
-        up_to = (counts @ before)[:, None] + counts[near].cumsum(axis=1)
+        up_to = (counts @ below)[:, None] + counts[near].cumsum(axis=1)
         places.append((up_to > middle).argmax(axis=1))
     return np.take_along_axis(np.take_along_axis(rows, near, axis=1), np.array(places).T, axis=1).T
 
@@ -93,6 +96,7 @@ def jackknife_interval(cosines: np.ndarray) -> Interval | None:
     count = len(cosines)
     if count < FEWEST:
         return None
+    # Sums over pairs of different batches: every pair is counted twice.
     of_batch = cosines.sum(axis=1) - cosines.diagonal()
     total = of_batch.sum()
     without = (total - 2 * of_batch) / ((count - 1) * (count - 2))

@@ -90,6 +90,7 @@ def _rho_at_input(
 ) -> Block:
     if credit.shape != gradient.shape:
         return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
+    # As published: states, moves and losses in float32.
     directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
     changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
     vectors = zip(FLOAT32, (credit, gradient))
@@ -114,6 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
+        # One draw without values: it gives the null the same reason.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
@@ -150,7 +152,10 @@ def fresh_feedback_cosines(
         network: the trained network as `init_state` expects it: float32, on the CPU.
     """
     fresh: list[Sequence[Block]] = []
-    for draw in range(DRAWS) if twin.method.random_feedback else ():
+    if not twin.method.random_feedback:
+        return fresh
+    for draw in range(DRAWS):
+        # A stream of its own: no draw is the trained feedback.
         stream = generator(twin.spec.seed, "audit", "feedback", draw)
         state = twin.method.init_state(network, stream)
         learner = replace(twin, state=state.double().to(x.device))
@@ -170,6 +175,7 @@ def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured
 
     The initial network is built again from the specification, with the same bits.
     """
+    # Checkpoints do not hold it.
     spec, network = learner.spec, learner.network
     untrained = build(spec, learner.image_shape, network.classes, learner.method).network
     before = dict(untrained.named_parameters())
@@ -180,6 +186,7 @@ def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured
 
 
 def _flat(parameters: Iterable[Tensor]) -> Tensor:
+    # torch concatenates no empty list, and a block may have no parameters.
     return torch.cat([torch.empty(0), *(p.detach().cpu().flatten() for p in parameters)])
 
 

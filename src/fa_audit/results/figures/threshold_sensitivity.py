@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -35,8 +36,11 @@ def draw(
     runs = with_margin(tidy.runs)
     order, counts = rank_runs(runs), runs["run"].value_counts()
     names = [style.wrap(f"{labels.get(run, run)} ({counts[run]})") for run in order]
-    figure = style.new_figure(title, height=2 * (style.rows_height(names) + 0.7))
-    axes = figure.subplots(2, 2, sharey=True).flat
+    rows = math.ceil(len(four_checks()) / 2)
+    figure = style.new_figure(title, height=rows * (style.rows_height(names) + 0.7))
+    axes = figure.subplots(rows, 2, sharey=True).flat
+    for unused in axes[len(four_checks()) :]:
+        unused.remove()
     fired = reasons(runs).fillna(False)
     for ax, name in zip(axes, four_checks().values()):
         kind = CHECKS[name]
