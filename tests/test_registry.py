@@ -128,10 +128,6 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
             "found the arguments image_shape, classes, depth; expected image",
         ),
         (
-            {"architecture": {"name": "plug_in:twice"}},
-            "found the arguments number; expected image_shape, classes",
-        ),
-        (
             {"architecture": {"name": "plug_in:Net", "dept": 2}},
             "unknown option of plug_in:Net 'dept'; .*'depth'",
         ),

@@ -87,6 +87,7 @@ class CreditBridge(Method):
     hidden: int = 256
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return ``V``, its moving average, and DFA's matrices for the warm-up."""
         feedback = DFA().init_state(network, generator)
         return CreditBridgeState(
             BridgeNet(network.width, network.classes, 1, self.hidden, generator), feedback
@@ -121,6 +122,7 @@ class CreditBridge(Method):
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
         error = output_error(trace, labels)
+        # The top state is a leaf of its own: V is differentiated there.
         value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error).squeeze(-1)
         below = self._soft_minima(h[1:], t[1:], error, state, randomness)
         losses = F.cross_entropy(trace.logits.detach(), labels, reduction="none")

@@ -48,6 +48,7 @@ class DirectKolenPollack(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
+        """Return the output error through every matrix, ``(B, d)``; it trains none of them."""
         error = output_error(trace, labels)
         return Credits.bottom_up(error @ b.detach().T for b in state)
 

@@ -29,5 +29,6 @@ from fa_audit.networks.trace import Trace
 @dataclass(frozen=True)
 class DRTP(DFA):
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
+        """Return the centred label through every matrix, ``(B, d)``; the output plays no part."""
         target = 1 / network.classes - one_hot(labels, trace.logits)
         return self.projected(network, target, state)

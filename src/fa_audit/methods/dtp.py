@@ -48,6 +48,7 @@ class DTP(Method):
         return self.inverse_rate
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return the nets ``u_l``, one per block, from ``(B, d_{l+1})`` to ``(B, d_l)``."""
         with layer_seed(generator):
             return nn.ModuleList(
                 nn.Sequential(nn.Linear(b, self.hidden), nn.GELU(), nn.Linear(self.hidden, a))

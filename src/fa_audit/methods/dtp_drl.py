@@ -50,6 +50,7 @@ class DTPDRL(DTP):
     damping: float = 1.3e-5  # of the inverses' parameters, beside losses relative to the noise
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return the nets of DTP and a linear one from the logits to ``h_L``."""
         inverses = super().init_state(network, generator)
         with layer_seed(generator):
             top = nn.Linear(network.classes, network.width_of(len(network.blocks)))

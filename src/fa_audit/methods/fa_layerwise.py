@@ -35,6 +35,8 @@ class FALayerwise(Method):
         return Partners(network, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
+        """Carry the output gradient down through the partners in the state."""
+        # By name: Kolen-Pollack's partners are parameters, others buffers.
         partners = state.state_dict()
         feedback = {weight: partners[name] for name, weight in block_weights(network)}
         return transported_credits(network, trace, labels, feedback)

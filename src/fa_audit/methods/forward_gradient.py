@@ -74,6 +74,7 @@ class ForwardGradient(LocalPred):
             v, classifier = network.read(h), nets["pred"]
             logits = classifier(v.detach())
             error = logits.detach().softmax(dim=1) - one_hot(labels, logits)
+            # The forward derivative <dloss/dv, n>, from the closed form of the loss's slope.
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
             # Its value is zero, and its gradient by v is a.

@@ -41,6 +41,7 @@ class FRSF(FALayerwise):
         return Magnitudes(network, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
+        """Carry the output gradient down through present signs with the magnitudes of the state."""
         magnitudes = state.state_dict()
         feedback = {
             weight: magnitudes[name] * weight.detach().sign()

@@ -214,6 +214,7 @@ def one_hot(labels: Tensor, logits: Tensor) -> Tensor:
     """Return one-hot labels ``(B, C)`` in the type of `logits`, without torch's wait for the
     device.
     """
+    # F.one_hot reads the largest label on the host, which a step on a GPU would wait for.
     classes = torch.arange(logits.shape[-1], device=labels.device)
     return (labels[:, None] == classes).to(logits.dtype)
 

@@ -44,4 +44,5 @@ class MonoForward(LocalPred):
             )
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
+        # Only the matrix reads rectified activity; the next block reads the state itself.
         return F.cross_entropy(nets(v.relu()), labels, reduction="none")

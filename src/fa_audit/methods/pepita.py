@@ -56,6 +56,7 @@ class PEPITA(Method):
         second = run(network, trace.x + shift.reshape(trace.x.shape), local=True)
         moves = [(h - other).detach() for h, other in zip(trace.states, second.states, strict=True)]
         outputs = (second.states[0], *second.residuals)
+        # The second pass learns, from differences that the first one fixes.
         products = [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
         objective = torch.stack(products).sum() / len(labels)
         slopes = map(network.read_gradient, moves)

@@ -54,6 +54,7 @@ class SigProp(Method):
         eye = torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device)
         t, states, losses = state(eye), [], []
         for layer, h in enumerate(trace.states):
+            # Labels take the path of images, each layer in a graph of its own.
             if layer:
                 t = network.split(layer - 1, t.detach())[1]
             # A state above frozen blocks needs a gradient for its credit.

@@ -42,6 +42,7 @@ class StateBridge(Method):
     hidden: int = 256
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return ``G``, which all blocks share."""
         return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
@@ -62,6 +63,7 @@ class StateBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
+        """Return the mean squared miss of the last state at unit rms, over blocks and samples."""
         return _misses(network, trace, labels, state).square().mean()
 
     def bridge_residual(
@@ -72,6 +74,7 @@ class StateBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> tuple[Tensor, ...]:
+        """Return the mean absolute miss of the last state from every block: ``(B,)`` each."""
         return tuple(_misses(network, trace, labels, state).detach().abs().mean(dim=-1))
 
 

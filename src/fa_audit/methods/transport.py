@@ -73,6 +73,7 @@ def transported_credits(
         block, h = network.blocks[layer], trace.states[layer].detach().requires_grad_()
         with torch.enable_grad(), _FeedbackWeights(feedback) as passed:
             following = network.split(layer, h)[1]
+        # A weight that no layer passes would carry the credit itself.
         learning = {p: name for name, p in block.named_parameters() if p in feedback}
         bypassed = [name for p, name in learning.items() if p not in passed.used]
         if bypassed:

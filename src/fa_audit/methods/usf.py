@@ -26,6 +26,7 @@ from fa_audit.networks.trace import Trace
 @dataclass(frozen=True)
 class USF(Method):
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
+        """Carry the output gradient down through the present signs of the weights."""
         feedback = {
             weight: weight.detach().sign() * fan_in(weight) ** -0.5
             for _, weight in block_weights(network)

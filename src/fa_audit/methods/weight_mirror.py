@@ -45,5 +45,6 @@ class WeightMirror(FALayerwise):
             shape = (max(self.draws, fan_in(weight) // FEWEST), fan_in(weight))
             drawn = torch.randn(shape, generator=randomness, device=randomness.device)
             xi = self.sigma * drawn.to(weight.dtype)
+            # A kernel is the matrix of its flattened windows.
             grown = (xi @ weight.flatten(1).T).T @ xi / len(xi)
             state.get_buffer(name).mul_(1 - self.decay).add_(grown.view_as(weight), alpha=self.eta)
