@@ -177,18 +177,21 @@ HEADLESS = SimpleNamespace(**vars(KINDS["out_ln"]) | {"finish": lambda m, h: h[:
 VIOLATIONS = {  # attributes of the model, and words of the error
     "no blocks": (
         {"blocks": None},
-        "expected an nn.ModuleList 'blocks'; found children: out_ln, out_head, embed",
+        "'blocks.*' is not a module",
     ),
     "a state short": (
         {"answer": lambda y, h, r: (y, h[1:]) if r else y},
-        "must return (logits, [h_0..h_L]), 4 states for 3 blocks",
+        "list (Tensor, Tensor, Tensor)",
     ),
-    "logits alone": ({"answer": lambda y, h, r: y}, "must return (logits, [h_0..h_L])"),
+    "logits alone": ({"answer": lambda y, h, r: y}, "must return the logits"),
     "other states": (
         {"answer": lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]]) if r else y},
-        "are not those at its blocks",
+        "h_l is what block l reads",
     ),
-    "another answer": ({"answer": lambda y, h, r: (2 * y, h) if r else y}, "same forward pass"),
+    "another answer": (
+        {"answer": lambda y, h, r: (2 * y, h) if r else y},
+        "must return the logits of model(x)",
+    ),
 }
 
 

@@ -29,7 +29,7 @@ from fa_audit.audit.credit_metrics import loss_changes, losses_of_samples
 from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import sample_norms
-from fa_audit.networks.description import passes_from
+from fa_audit.networks.description import starting_states
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
@@ -70,11 +70,11 @@ def check_backward(
     """
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
     x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
-    passes, starts = passes_from(twin, x, states)
+    starts = starting_states(twin, x)
     smallest = truth.logits[:few].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
-        logits = passes.logits_from(state, passes.shift(starts[state], move))
+        logits = twin.logits_from(state, twin.shift(starts[state], move))
         return loss_fn(logits, targets.clone())
 
     wrong = {}
@@ -154,16 +154,15 @@ def norms_along_directions(
     Returns:
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
-    passes, starts = passes_from(twin, x, truth.states)
-    h, start = truth.states[state], starts[state]
+    h, start = truth.states[state], starting_states(twin, x)[state]
     moves = STEP * _moves(h, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
     # Central differences, along moves that have their length already.
-    above = loss_changes(passes, state, start, targets, moves, 1, losses)
-    below = loss_changes(passes, state, start, targets, moves, -1, losses)
+    above = loss_changes(twin, state, start, targets, moves, 1, losses)
+    below = loss_changes(twin, state, start, targets, moves, -1, losses)
     slopes = (above - below) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * h.shape[-1]).sqrt()
     # A loss ignores the other samples: it has no gradient there.

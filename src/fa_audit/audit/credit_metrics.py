@@ -28,7 +28,7 @@ from fa_audit.core.measured import AT_INPUT, Measured, at_both_sides
 from fa_audit.core.metrics import clamped_cosine, median_of
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import cosine, mean_of, normalised, sample_norms, unit
-from fa_audit.networks.description import Passes
+from fa_audit.networks.description import DescribedNetwork
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction
 from fa_audit.protocol.evidence import REASONS, Missing
@@ -199,7 +199,7 @@ def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ..
 
 
 def against_the_loss(
-    network: Passes,
+    network: Network,
     seed: int,
     starts: Sequence[Tensor],
     targets: Tensor,
@@ -215,8 +215,7 @@ def against_the_loss(
     Args:
         network: in float64.
         seed: of the random directions.
-        starts: the whole states ``h_0..h_L``; for a described model zeros ``(B, d)``, because its
-            passes take the move of a vector instead.
+        starts: the whole states ``h_0..h_L``.
         targets: one row a sample.
         credits: ``a_0..a_{L-1}``; None leaves a block out.
         gradients: ``g_0..g_L``, ``(B, d)``.
@@ -272,7 +271,7 @@ def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS
 
 @torch.no_grad()
 def loss_changes(
-    network: Passes,
+    network: Network,
     layer: int,
     h: Tensor,
     targets: Tensor,
@@ -290,7 +289,8 @@ def loss_changes(
         length: of the moves, in units of the state.
         losses: every sample's loss at ``h_l``.
     """
-    several = max(1, AT_ONCE // h.numel()) if isinstance(network, Network) else 1
+    # A described model runs whole batches, each as it was given.
+    several = 1 if isinstance(network, DescribedNetwork) else max(1, AT_ONCE // h.numel())
 
     def after(deltas: Tensor) -> Tensor:
         times = len(deltas)
@@ -333,7 +333,7 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
 
 
 def nudging(
-    network: Passes,
+    network: Network,
     layer: int,
     h: Tensor,
     targets: Tensor,

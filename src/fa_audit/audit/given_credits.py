@@ -32,7 +32,7 @@ from fa_audit.core.metrics import median_of
 from fa_audit.core.randomness import stream_seed
 from fa_audit.core.vectors import WITHOUT_ANGLE, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
-from fa_audit.networks.description import passes_from
+from fa_audit.networks.description import starting_states
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, in_double, is_dense, reference, shown, untouched
 
@@ -196,7 +196,7 @@ class _Caller:
     def _inputs(self) -> Any:
         """Return a copy of the inputs, in the form in which the caller gave them."""
         own = getattr(self.network, "model", None)
-        return dict(own.parts(self.x)) if isinstance(own, OneTensor) else self.x.clone()
+        return own.parts(self.x) if isinstance(own, OneTensor) else self.x.clone()
 
     def _vector(self, name: str, layer: int, credit: Any) -> Tensor:
         """Check one credit and return it as a vector.
@@ -249,9 +249,9 @@ def _against_the_loss(
         with double as (twin, x, targets, loss_fn), untouched(twin):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)
-            passes, starts = passes_from(twin, x, truth.states)
+            starts = starting_states(twin, x)
             return against_the_loss(
-                passes, SEED, starts, targets, chosen, truth.gradients, losses, given.directions
+                twin, SEED, starts, targets, chosen, truth.gradients, losses, given.directions
             )
     except Exception as error:  # external code may raise anything; the audit goes on without this
         reason = f"float64 recomputation failed: {first_line(error)}"

@@ -25,9 +25,8 @@ from fa_audit.audit.warnings import are_classes, model_warnings
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_model
-from fa_audit.networks.description import NotWhole, check_repeats, describe
+from fa_audit.networks.description import check_repeats
 from fa_audit.networks.network import Network
-from fa_audit.networks.proposals import LEAST_COVERED, propose
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
     LossFunction,
@@ -357,7 +356,7 @@ def prepared(
             batches.append([_checked(name, as_pair(batch), device, loss_fn) for batch in part])
         # A whole batch as it was given: a network may be made for one size.
         x = next(chain.from_iterable(batches))[0]
-        network = wrap_model(model, x) if description is None else _described(model, description, x)
+        network = wrap_model(model, x, description)
         check_repeats(network, x)
         of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
         warnings = list(model_warnings(network, x, logits=of_logits))
@@ -369,17 +368,6 @@ def prepared(
                 largest = max(part, key=lambda batch: len(batch[0]))
                 warnings += check_loss(network, *largest, loss_fn)
         yield network, batches, warnings
-
-
-def _described(model: nn.Module, description: Description, x: Tensor) -> Network:
-    """Describe a model; where states are not whole, the error has a description whose states are."""
-    try:
-        return describe(model, description, x)
-    except NotWhole as error:
-        for proposal in propose(model, x):
-            if proposal.covered >= LEAST_COVERED:
-                raise AuditError(f"{error} These states are whole: {proposal.python}.") from error
-        raise
 
 
 def _check_labels(name: str, batches: list[Batch], network: Network) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Options that mean something for one of the two only.
 _OF_CHECKPOINTS = ("method", "architecture")
-_OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "credits", "draw", "loss")
+_OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "partial", "credits", "draw", "loss")
 
 
 def audit_parser(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,9 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add("--test-samples", type=int, metavar="N", help=words)
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
-    add("--reads", help="what the head reads of a state; default as proposed")
+    add("--reads", help="what the head reads of a state; default as its outputs show")
+    words = "audit states that something goes past, too; the report names the share"
+    add("--partial", action="store_true", default=None, help=words)
     words = "my_file:credits, a function as for `fa_audit.diagnose`; default none"
     add("--credits", metavar="MODULE:NAME", help=words)
     words = "my_file:draw, the same with fresh feedback, for the null of cosines; default none"
@@ -124,27 +126,25 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
     """Describe the model by the options, or by the best proposal, which is printed."""
-    from fa_audit.networks.proposals import LEAST_COVERED, fitting_reading, propose
+    from fa_audit.networks.proposals import best_proposal
     from fa_audit.networks.states import Description, HookPoint
 
+    partial = bool(options.partial)
     if options.blocks:
         # A single name may be a pattern of several modules.
         blocks = options.blocks[0] if len(options.blocks) == 1 else tuple(options.blocks)
-        if options.reads or not batches:
-            return Description(blocks, options.reads or "all features")
-        return Description(blocks, fitting_reading(model, blocks, batches[0]))
+        return Description(blocks, options.reads, partial)
     if any(isinstance(part, HookPoint) for part in model.modules()):
-        return Description(reads=options.reads or "all features")
+        return Description((), options.reads or "all features", partial)
     if not batches:
         raise AuditError(
             f"{options.data}: found no batches to propose blocks with; name them: --blocks."
         )
     first = batches[0] if isinstance(batches[0], Mapping) else batches[0][0]
-    for proposal in propose(model, first):
-        fits = options.reads in (None, proposal.description.reads)
-        if fits and proposal.covered >= LEAST_COVERED:
-            print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
-            return proposal.description
+    proposal = best_proposal(model, first, options.reads)
+    if proposal:
+        print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
+        return proposal.description
     suits = f" that is read by '{options.reads}'" if options.reads else ""
     raise AuditError(
         f"{options.checkpoint}: found no states{suits} that are proven and have half of the layers"

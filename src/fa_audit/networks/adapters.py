@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError
 
 LABELS = ("labels", "label", "targets", "y")  # keys of a mapping, the first that it has
-WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name, the shape of a row and the type
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module that `DataParallel`, `DistributedDataParallel` or `torch.compile` wrap."""
-    inner = model.module if isinstance(model, WRAPPERS) else getattr(model, "_orig_mod", None)
+    """Return the module that `DataParallel`, `DistributedDataParallel`, `torch.compile` or
+    `OneTensor` wrap.
+    """
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel, OneTensor)
+    inner = model.module if isinstance(model, wrappers) else getattr(model, "_orig_mod", None)
     return unwrapped(inner) if isinstance(inner, nn.Module) else model
 
 
@@ -25,27 +27,27 @@ class OneTensor(nn.Module):
     """Call a model with the parts of one tensor, by name.
 
     Attributes:
-        model: takes the parts.
+        module: takes the parts.
         layout: where the parts are in a float64 tensor ``(B, columns)``, which holds integers
             exactly.
     """
 
-    def __init__(self, model: nn.Module, layout: Layout) -> None:
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
         super().__init__()
-        self.model, self.layout = model, layout
+        self.module, self.layout = module, layout
 
     def forward(self, x: Tensor) -> Any:
-        return self.model(**dict(self.parts(x)))
+        return self.module(**self.parts(x))
 
-    def parts(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Yield the parts of `x` by name, floating-point ones in the precision of the model."""
-        kinds = [p.dtype for p in self.model.parameters() if p.is_floating_point()]
+    def parts(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the parts of `x` by name, floating-point ones in the precision of the model."""
+        kinds = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
         own = kinds[0] if kinds else torch.float32
-        start = 0
-        for name, (shape, kind) in self.layout.items():
-            columns = x[:, start : start + torch.Size(shape).numel()]
-            start += columns.shape[1]
-            yield name, columns.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
+        columns = x.split([torch.Size(shape).numel() for shape, _ in self.layout.values()], dim=1)
+        parts = {}
+        for part, (name, (shape, kind)) in zip(columns, self.layout.items()):
+            parts[name] = part.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
+        return parts
 
 
 def layout_of(batch: Mapping[str, Any]) -> Layout:
@@ -56,7 +58,7 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
     """
     label = _label_of(batch)
     tensors = all(isinstance(value, Tensor) and value.dim() for value in batch.values())
-    if label is None or not tensors:
+    if not label or not tensors:
         found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
         raise AuditError(
             f"eval_batches: found a mapping ({found}); expected tensors, one of them under"
@@ -75,8 +77,8 @@ def as_pair(batch: Any) -> Any:
     if not isinstance(batch, Mapping):
         return batch
     columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]
-    return torch.cat(columns, dim=1), batch[_label_of(batch) or LABELS[0]]
+    return torch.cat(columns, dim=1), batch[_label_of(batch)]
 
 
-def _label_of(batch: Mapping[str, Any]) -> str | None:
-    return next((name for name in LABELS if name in batch), None)
+def _label_of(batch: Mapping[str, Any]) -> str:
+    return next((name for name in LABELS if name in batch), "")

@@ -20,22 +20,28 @@ from torch.autograd.graph import get_gradient_edge
 from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, first_line, unknown
-from fa_audit.networks.adapters import OneTensor
+from fa_audit.networks.adapters import OneTensor, unwrapped
 from fa_audit.networks.network import Chain, Network
-from fa_audit.networks.readings import READS, TOKENS, averaged, check_reading
+from fa_audit.networks.readings import READS, TOKENS, averaged, check_reading, reading_of
 from fa_audit.networks.states import (
     INPUT,
     Description,
     HookPoint,
     Place,
+    Visit,
     hook_points,
-    overwritten,
     places_of,
     places_of_blocks,
-    storages,
     visited,
 )
-from fa_audit.networks.trace import logits_of, owned_by, runs_on, shown, trace, untouched
+from fa_audit.networks.trace import (
+    is_dense,
+    logits_of,
+    owned_by,
+    runs_on,
+    shown,
+    untouched,
+)
 
 FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
@@ -61,11 +67,17 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
-        network.find_places(x)
+        network.find_states(x)
         network.prove(x)
-        check_reading(network, x)
-        network.covered = network.share_of_layers(x)
+        if description.reads is None:
+            network.reads = reading_of(network, x)
+        else:
+            check_reading(network, x)
     return network
+
+
+def _as_it_is(place: Place, h: Tensor) -> Tensor:
+    return h
 
 
 class DescribedNetwork(Network):
@@ -76,34 +88,30 @@ class DescribedNetwork(Network):
         inner: the model whose modules the description names.
         places: where the states are; a place that is reached several times has several states.
         names: the places of ``h_0..h_L``, in the order in which a pass reaches them.
+        shapes: of ``h_0..h_L``, for the batch of the description.
         past: for every state, the share of the outputs' dependence on the input that goes past it:
             0 for a whole state, 1 where nothing passes through it; None where nothing can be told.
         covered: the share of the model's layers with parameters that run between the first state
             and the last.
+        x: the inputs of passes that run on from a state, see `starting_states`.
     """
 
+    x: Tensor
     skip = "none"
 
     def __init__(self, model: nn.Module, description: Description) -> None:
         super().__init__()
-        self.model, self.description = model, description
-        self.read_by(description.reads)
-        self.inner = model.model if isinstance(model, OneTensor) else model
+        self.model, self.inner = model, unwrapped(model)
+        self.description = description
+        self.reads = READS[0] if description.reads is None else description.reads
+        if self.reads not in READS:
+            raise unknown("vector of a state", self.reads, READS, where="reads")
         self.mark = HookPoint()
         self.places: list[Place] = []
         self.names: tuple[str, ...] = ()
+        self.shapes: list[torch.Size] = []
         self.past: list[float | None] = []
         self.covered = 0.0
-
-    def read_by(self, reads: str) -> None:
-        """Choose the vector that is read of a state.
-
-        Raises:
-            AuditError: it is not one of `READS`.
-        """
-        if reads not in READS:
-            raise unknown("vector of a state", reads, READS, where="reads")
-        self.reads = reads
 
     @property
     def depth(self) -> int:
@@ -116,27 +124,26 @@ class DescribedNetwork(Network):
         return self._vector(g, torch.sum)
 
     def _vector(self, h: Tensor, over: Callable[..., Tensor]) -> Tensor:
-        positions = averaged(self.reads, h.dim())
-        if positions:
-            return over(h, dim=positions)
-        if self.reads in TOKENS and h.dim() == 3:
+        if self._reads_token(h):
             return h[:, TOKENS[self.reads]].clone()  # a view would keep the whole state in memory
-        return h.flatten(1)
+        positions = averaged(self.reads, h.dim())
+        return over(h, dim=positions) if positions else h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
         """Return the state `h` with the vector that is read from it moved by `delta` ``(B, d)``,
         shaped like `h`.
         """
-        positions = averaged(self.reads, h.dim())
-        if positions:
-            for position in positions:
-                delta = delta.unsqueeze(position)
-            return h + delta
-        if self.reads in TOKENS and h.dim() == 3:
+        if self._reads_token(h):
             moved = h.clone()
             moved[:, TOKENS[self.reads]] += delta
             return moved
-        return h + delta.view_as(h)
+        positions = averaged(self.reads, h.dim())
+        for position in positions:
+            delta = delta.unsqueeze(position)
+        return h + (delta if positions else delta.view_as(h))
+
+    def _reads_token(self, h: Tensor) -> bool:
+        return self.reads in TOKENS and h.dim() == 3
 
     # ---- passes
 
@@ -144,12 +151,11 @@ class DescribedNetwork(Network):
         states: list[Tensor] = []
         points: list[Any] = []
 
-        def visit(place: Place, h: Tensor) -> Tensor | None:
-            begun = None
+        def visit(place: Place, h: Tensor) -> Tensor:
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
                 # What comes before h_0 needs no gradient. Times 1, since the model may change a
                 # state in place, which torch refuses for a leaf.
-                begun = h = h.detach().clone().requires_grad_() * 1
+                h = h.detach().clone().requires_grad_() * 1
             if not h.requires_grad:
                 raise self._error(
                     f"no gradient reaches state {len(states)} ({place}) from the states before."
@@ -159,10 +165,10 @@ class DescribedNetwork(Network):
                 )
             states.append(h.detach().clone())
             points.append(get_gradient_edge(h))
-            return begun
+            return h
 
         with torch.enable_grad(), _differentiable(self.model, x) as inputs:
-            logits = self._run(inputs, visit)
+            logits = self.run(inputs, visit)
         return Chain(states, points, logits)
 
     def forward(
@@ -172,7 +178,12 @@ class DescribedNetwork(Network):
         if not return_hidden:
             return self._outputs(x)
         states: list[Tensor] = []
-        logits = self._run(x, lambda place, h: states.append(h.detach().clone()))
+
+        def visit(place: Place, h: Tensor) -> Tensor:
+            states.append(h.detach().clone())
+            return h
+
+        logits = self.run(x, visit)
         return logits.detach(), states
 
     def changed(
@@ -181,32 +192,38 @@ class DescribedNetwork(Network):
         """Run a pass with `change` applied to ``h_layer``; return the outputs and the last state."""
         # Held during the pass, so that no state gets the memory of one that is cleared.
         kept = owned_by(self.model)
-        owned = storages(kept)
+        owned = _addresses(kept)
         states: list[Tensor] = []
 
-        def visit(place: Place, h: Tensor) -> Tensor | None:
-            value = change(h.clone()) if len(states) == layer else None
-            if value is not None and overwritten(h, value, owned):
-                value = None  # in place: a skip may use the same tensor
-            states.append(h if value is None else value)
-            return value
+        def visit(place: Place, h: Tensor) -> Tensor:
+            if len(states) == layer:
+                value = change(h.clone())
+                # In place, since a skip may use the same tensor.
+                if not _overwritten(h, value, owned):
+                    h = value
+            states.append(h)
+            return h
 
-        logits = self._run(x, visit)
+        logits = self.run(x, visit)
         return logits, states[-1]
 
-    def _run(self, x: Tensor, visit: Callable[[Place, Tensor], Tensor | None]) -> Any:
-        """Run the model and visit every state, in order.
+    def logits_from(self, layer: int, h: Tensor) -> Tensor:
+        """Return the outputs ``(B, ...)`` of a whole pass on `x` with the state ``h_layer`` = `h`."""
+        return self.changed(self.x, layer, lambda _: h)[0]
+
+    def run(self, x: Tensor, visit: Visit = _as_it_is) -> Any:
+        """Return the outputs of a pass in which every state, in order, is what `visit` returns.
 
         Raises:
             AuditError: the model fails, or what is at a place is no state.
         """
 
-        def checked(place: Place, h: Any) -> Tensor | None:
-            self._check_state(f"'{place}'" if place.name else "mark", h, len(x))
+        def visit_state(place: Place, h: Any) -> Tensor:
+            self._check_state(place, h, len(x))
             return visit(place, h)
 
         try:
-            with visited(self.places, checked):
+            with visited(self.places, visit_state):
                 return self._outputs(x)
         except AuditError:
             raise
@@ -218,13 +235,13 @@ class DescribedNetwork(Network):
             ) from error
 
     def _outputs(self, x: Tensor) -> Any:
-        run = self.description.forward
-        if run is None:
+        own_pass = self.description.forward
+        if own_pass is None:
             return logits_of(self.model(x.clone()))  # a model may work on its input in place
-        inputs = dict(self.model.parts(x)) if isinstance(self.model, OneTensor) else x.clone()
-        return logits_of(run(self.inner, inputs, self.mark))
+        inputs = self.model.parts(x) if isinstance(self.model, OneTensor) else x.clone()
+        return logits_of(own_pass(self.inner, inputs, self.mark))
 
-    def _check_state(self, what: str, h: object, rows: int) -> None:
+    def _check_state(self, place: Place, h: object, rows: int) -> None:
         """Check that a state is one tensor with one row per input, of a shape that `reads` can
         read.
         """
@@ -237,33 +254,43 @@ class DescribedNetwork(Network):
         else:
             return
         raise self._error(
-            f"{what}: found {shown(h)} for {rows} inputs; expected {expected}. Choose other places,"
-            " or put h = hook(h) with a fa_audit.HookPoint where the state is."
+            f"'{place}': found {shown(h)} for {rows} inputs; expected {expected}. Choose other"
+            " places, or put h = hook(h) with a fa_audit.HookPoint where the state is."
         )
 
     # ---- where the states are
 
-    def find_places(self, x: Tensor) -> None:
-        """Find the places in a pass of a whole batch, as it was given.
+    def find_states(self, x: Tensor) -> None:
+        """Find the places, and the states of a pass of a whole batch, as it was given.
 
         Raises:
             AuditError: the pass reaches none, or its outputs are not one tensor with a row for
                 every input.
         """
-        names, own_pass = self.description.blocks, self.description.forward
-        if own_pass is not None:
-            self.places = [Place(self.mark, "", False)]
-        elif isinstance(names, str) and not names.startswith(INPUT):
-            run = partial(self._run, x, lambda *_: None)
-            self.places = places_of_blocks(self.inner, names, run)
-        elif names:
-            self.places = places_of(self.inner, [names] if isinstance(names, str) else names)
-        else:
-            self.places = hook_points(self.inner)
-        reached: list[str] = []
-        with torch.no_grad():
-            logits = self._run(x, lambda place, h: reached.append(str(place) or "mark"))
-        if not reached:
+        self.places = self._places(x)
+        layers = []
+        for part in self.inner.modules():
+            if next(part.parameters(recurse=False), None) is not None:
+                layers.append(Place(part, ""))
+        names: list[str] = []
+        since: set[nn.Module] = set()  # layers that ran since the last state
+        between: set[nn.Module] = set()
+
+        def ran(place: Place, h: Any) -> Any:
+            since.add(place.module)
+            return h
+
+        def visit(place: Place, h: Tensor) -> Tensor:
+            if names:
+                between.update(since)
+            since.clear()
+            names.append(str(place))
+            self.shapes.append(h.shape)
+            return h
+
+        with torch.no_grad(), visited(layers, ran):
+            logits = self.run(x, visit)
+        if not names:
             raise self._error(
                 "no state was found in a forward pass. Expected a fa_audit.HookPoint in its code,"
                 " h = hook(h), or names of modules that run: Description('layers.*')."
@@ -273,9 +300,22 @@ class DescribedNetwork(Network):
             raise self._error(
                 f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each."
             )
-        self.names = tuple(reached)
-        if own_pass is not None:
+        self.names = tuple(names)
+        self.covered = len(between) / max(1, len(layers))
+        if self.description.forward:
             self._check_same_outputs(x, logits)
+
+    def _places(self, x: Tensor) -> list[Place]:
+        names = self.description.blocks
+        if self.description.forward:
+            return [Place(self.mark, "mark")]
+        if not names:
+            return hook_points(self.inner)
+        if not isinstance(names, str):
+            return places_of(self.inner, names)
+        if names.startswith(INPUT):
+            return places_of(self.inner, [names])
+        return places_of_blocks(self.inner, names, partial(self.run, x))
 
     @torch.no_grad()
     def _check_same_outputs(self, x: Tensor, logits: Tensor) -> None:
@@ -305,13 +345,13 @@ class DescribedNetwork(Network):
         if distance(logits, logits.roll(1, 0), logits) is None:  # a few samples may be alike
             few = x
             logits, states = self(x, return_hidden=True)
-        self.past = []
+        others, top = logits.roll(1, 0), states[-1]
         for layer in tqdm(range(len(states)), "state", leave=False, disable=None):
             found, last = self.changed(few, layer, lambda h: h.roll(1, 0))
-            share = distance(found, logits.roll(1, 0), logits)
+            share = distance(found, others, logits)
             if share is None and layer < self.depth:
                 # The outputs do not tell samples apart: what the head reads may.
-                share = distance(last, states[-1].roll(1, 0), states[-1])
+                share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
                 check_repeats(self, few)
@@ -322,63 +362,17 @@ class DescribedNetwork(Network):
                     " passes, or audit it all the same: Description(..., partial=True)."
                 )
 
-    @torch.no_grad()
-    def share_of_layers(self, x: Tensor) -> float:
-        """Return the share of the layers with parameters that run between the first state and the
-        last.
-        """
-        layers = []
-        for part in self.inner.modules():
-            if next(part.parameters(recurse=False), None) is not None:
-                layers.append(Place(part, "", False))
-        between: set[nn.Module] = set()
-        since: set[nn.Module] = set()  # the last state
-        begun = False
-
-        def visit(place: Place, h: Tensor) -> None:
-            nonlocal begun
-            if begun:
-                between.update(since)
-            begun = True
-            since.clear()
-
-        with visited(layers, lambda place, _: since.add(place.module)):
-            self._run(x, visit)
-        return len(between) / len(layers) if layers else 0.0
-
     def _error(self, message: str) -> AuditError:
         return AuditError(f"{type(self.inner).__name__}: {message}")
 
 
-class ShiftedPasses:
-    """Passes of a described model on fixed inputs in which the vector of one state is moved.
-
-    They stand in for a `Network` that runs on from a state, but take the shift ``(B, d)`` of its
-    vector, not the state.
-    """
-
-    def __init__(self, network: DescribedNetwork, x: Tensor) -> None:
-        self.network, self.x = network, x
-
-    def shift(self, moved: Tensor, delta: Tensor) -> Tensor:
-        return moved + delta
-
-    def logits_from(self, layer: int, moved: Tensor) -> Tensor:
-        """Return the outputs ``(B, ...)`` of passes in which the vector of ``h_layer`` is moved."""
-        shift = partial(self.network.shift, delta=moved)
-        return self.network.changed(self.x, layer, shift)[0]
-
-
-Passes = Network | ShiftedPasses  # what runs on from a state
-
-
-def passes_from(
-    network: Network, x: Tensor, vectors: Sequence[Tensor]
-) -> tuple[Passes, list[Tensor]]:
-    """Return a network that runs on from the states of a pass on `x`, and the state of every start."""
+@torch.no_grad()
+def starting_states(network: Network, x: Tensor) -> list[Tensor]:
+    """Return the states ``h_0..h_L`` of a pass on `x`, from which ``network.logits_from`` runs on."""
     if isinstance(network, DescribedNetwork):
-        return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
-    return network, [h.detach() for h in trace(network, x, local=True).states]
+        network.x = x
+    _, states = network(x, return_hidden=True)
+    return [h.detach() for h in states]
 
 
 @contextmanager
@@ -401,6 +395,28 @@ def _made_leaf(h: Tensor) -> bool:
     except RuntimeError:  # made in inference mode
         return False
     return True
+
+
+def _overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
+    """Write `value` into a tensor that a model is about to use, so that every use of it sees the
+    value.
+
+    Return False where that is impossible: for tensors that the model owns, by their addresses, and
+    some views.
+    """
+    if _addresses([h]) & owned:
+        return False
+    try:
+        h.copy_(value)
+    except RuntimeError:
+        # Several views of one tensor, an expanded one, or one made in inference mode.
+        return False
+    return True
+
+
+def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
+    """Return where the dense ones of some tensors are in memory."""
+    return frozenset(t.untyped_storage().data_ptr() for t in tensors if is_dense(t))
 
 
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:

@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from os.path import commonprefix
 from typing import Any
@@ -16,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, first_line, listed
-from fa_audit.networks.adapters import OneTensor, as_pair, layout_of
+from fa_audit.core.errors import AuditError, listed
+from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.description import DescribedNetwork, describe
 from fa_audit.networks.readings import reading_of
-from fa_audit.networks.states import INPUT, Description, Place, matching, visited
-from fa_audit.networks.trace import reads_data, untouched
+from fa_audit.networks.states import INPUT, Description, Place, matching, order_of, reader_of
+from fa_audit.networks.trace import equal, reads_data, untouched
 
 TRIED = 8  # groups of modules, those with most parameters first
 ENDS = 2  # modules that may read the last state
@@ -96,65 +97,59 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
             f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not"
             " compile."
         )
-    model, batch = _of_one_tensor(model, batch)
+    x = batch
+    if isinstance(batch, Mapping):
+        model, x = OneTensor(model, layout_of(batch)), as_pair(batch)[0]
+    inner = unwrapped(model)
     found: dict[Description, DescribedNetwork] = {}
-    inner = model.model if isinstance(model, OneTensor) else model
     with untouched(model):
-        _check_runs(type(inner).__name__, model, batch)
+        order = order_of(inner, partial(DescribedNetwork(model, Description()).run, x))
         for names in _candidates(inner):
-            network = _fitting(model, inner, names, batch)
+            network = _fitting(model, names, order, x)
             if network:
                 found.setdefault(network.description, network)
         most = max((network.covered for network in found.values()), default=0)
         best = [network for network in found.values() if network.covered >= ALIKE * most]
-        best.sort(key=lambda network: _rank(network, batch))
-    return [_proposal(network, batch) for network in best]
+        best.sort(key=_rank)
+        return [_proposal(network, x) for network in best]
 
 
-def _check_runs(name: str, model: nn.Module, x: Tensor) -> None:
-    try:
-        with torch.no_grad():
-            model(x.clone())
-    except Exception as error:  # external code may raise anything
-        raise AuditError(
-            f"{name}: its own forward fails on inputs"
-            f" {tuple(x.shape)} of {x.dtype}: {first_line(error)}. Give inputs that the model "
-            "takes."
-        ) from error
+def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Proposal | None:
+    """Return the first proposal with half of the layers or more between its states whose head reads
+    `reads`, by default whatever it reads; None if there is none.
+    """
+    for proposal in propose(model, batch):
+        fits = reads in (None, proposal.description.reads)
+        if fits and proposal.covered >= LEAST_COVERED:
+            return proposal
+    return None
 
 
 def _candidates(model: nn.Module) -> list[Names]:
     """Return the names of the modules with parameters of every class, and of the children of every
-    container.
+    container, without those within others; first the groups with most parameters.
     """
     modules = dict(model.named_modules())
     groups: dict[Any, list[str]] = defaultdict(list)
     for name, module in modules.items():
-        if not name or next(module.parameters(), None) is None:
-            continue
-        groups[type(module)].append(name)
-        parent = name.rpartition(".")[0]
-        if isinstance(modules[parent], CONTAINERS):
-            groups[parent].append(name)
-    outermost = dict.fromkeys(map(_outermost, groups.values()))
-
-    def parameters(names: Names) -> int:
-        return sum(part.numel() for name in names for part in modules[name].parameters())
-
-    return sorted(outermost, key=parameters, reverse=True)[:TRIED]
-
-
-def _outermost(names: Sequence[str]) -> Names:
-    """Leave out modules within others."""
-    found = []
-    for name in names:
-        if not any(name.startswith(f"{other}.") for other in names):
-            found.append(name)
-    return tuple(found)
+        if name and next(module.parameters(), None) is not None:
+            parent = name.rpartition(".")[0]
+            groups[type(module)].append(name)
+            if isinstance(modules[parent], CONTAINERS):
+                groups[parent].append(name)
+    sizes: dict[Names, int] = {}
+    for group in groups.values():
+        names = []
+        for name in group:
+            if not any(name.startswith(f"{other}.") for other in names):
+                names.append(name)
+        parameters = [p for name in names for p in modules[name].parameters()]
+        sizes[tuple(names)] = sum(p.numel() for p in parameters)
+    return sorted(sizes, key=sizes.__getitem__, reverse=True)[:TRIED]
 
 
 def _fitting(
-    model: nn.Module, inner: nn.Module, names: Names, x: Tensor
+    model: nn.Module, names: Names, order: Sequence[Place], x: Tensor
 ) -> DescribedNetwork | None:
     """Describe the model by modules whose states are whole: by their outputs, or by their inputs if
     these have more layers between them.
@@ -162,51 +157,40 @@ def _fitting(
     A module that reads the data is the embedding, one that returns the outputs is the head; states
     lie between the others.
     """
+    inner = unwrapped(model)
     pattern = _pattern(inner, names)
-    rest: Names = ()
+    options = [pattern]
+    modules = [inner.get_submodule(name) for name in names]
+    # A head's own modules read what it has made of the last state.
+    outermost = [place for place in order if place.module in modules or "." not in place.name]
+    reader = reader_of(outermost, modules)
+    if reader and not isinstance(pattern, str):
+        # Where a norm or a sum lies between blocks, only inputs are whole.
+        inputs = [INPUT + each for each in pattern]
+        options.append((*inputs, str(reader)))
+    outer = ""
     found: list[DescribedNetwork] = []
-    # Where a norm or a sum lies between blocks, only inputs are whole, and the head's is the last.
-    for blocks in (pattern, *_by_inputs(model, inner, pattern, names, x)):
+    for blocks in options:
         try:
             network = describe(model, Description(blocks), x)
             states, _, logits = network.chain(x)
         except AuditError:
             continue
-        ends = states[-1].shape == logits.shape and torch.equal(states[-1], logits.detach())
-        if ends or reads_data(states[0], x):
-            outer = network.names[-1 if ends else 0].removeprefix(INPUT)
-            rest = rest or tuple(name for name in names if name != outer)
+        if equal(states[-1], logits.detach()):
+            outer = outer or network.names[-1]
+        elif reads_data(states[0], x):
+            outer = outer or network.names[0]
         elif network.depth and None not in network.past[:-1]:
             found.append(network)
-            if blocks == pattern and isinstance(pattern, str):
-                break  # from the first input to the last output
     if found:
         return max(found, key=lambda network: network.covered)
-    if 0 < len(rest) < len(names):
-        return _fitting(model, inner, rest, x)
-    return None
+    rest = tuple(name for name in names if name != outer.removeprefix(INPUT))
+    return _fitting(model, rest, order, x) if 0 < len(rest) < len(names) else None
 
 
-def _by_inputs(
-    model: nn.Module, inner: nn.Module, pattern: str | Names, names: Names, x: Tensor
-) -> list[Names]:
-    """Return descriptions by the inputs of modules, and of one that runs after the last of them."""
-    entered: list[str] = []
-    every = [Place(module, name, True) for name, module in inner.named_modules() if name]
-    with torch.no_grad(), visited(every, lambda place, _: entered.append(place.name)):
-        model(x.clone())
-    last = max((index for index, name in enumerate(entered) if name in names), default=-1)
-    later = [name for name in dict.fromkeys(entered[last + 1 :]) if "." not in name]
-    patterns = (pattern,) if isinstance(pattern, str) else pattern
-    inputs = [INPUT + each for each in patterns]
-    return [(*inputs, INPUT + name) for name in later[:ENDS]] if last >= 0 else []
-
-
-@torch.no_grad()
-def _rank(network: DescribedNetwork, x: Tensor) -> tuple[bool, int, bool]:
+def _rank(network: DescribedNetwork) -> tuple[bool, int, bool]:
     """Return a sort key, the best first: states alike, many blocks, one name."""
-    _, states = network(x, return_hidden=True)
-    uneven = len({h.dim() for h in states}) > 1
+    uneven = len(set(map(len, network.shapes))) > 1
     return uneven, -network.depth, not isinstance(network.description.blocks, str)
 
 
@@ -218,27 +202,6 @@ def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
         f"{blocks} with {100 * network.covered:.0f} % of the layers, at {places}",
         network.covered,
     )
-
-
-# --- readings ---
-
-
-def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any) -> str:
-    """Return what the head reads of the last state; all features if `batch` has no inputs."""
-    pair = isinstance(batch, list | tuple) and len(batch) == 2
-    model, x = _of_one_tensor(model, batch[0] if pair else batch)
-    if not isinstance(x, Tensor):
-        return "all features"
-    return reading_of(describe(model, Description(blocks, partial=True), x), x)
-
-
-def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
-    """Adapt a model to one tensor in place of a mapping; return model and tensor, or both
-    unchanged.
-    """
-    if isinstance(batch, Mapping):
-        return OneTensor(model, layout_of(batch)), as_pair(batch)[0]
-    return model, batch
 
 
 # --- patterns ---
@@ -262,13 +225,13 @@ def _pattern(model: nn.Module, names: Names) -> str | Names:
 def _general(model: nn.Module, names: Names) -> str:
     """Return a pattern that matches exactly these modules in this order; empty if there is none."""
     parts = [name.split(".") for name in names]
-    if len(names) == 1 or len(set(map(len, parts))) > 1:
+    if len(set(map(len, parts))) > 1:
         return ""
     # A pattern may match other modules, too: then names stand for themselves.
     *outer, last = map(_shared, zip(*parts))
     for end in ("*", last):
         pattern = ".".join([*outer, end])
-        if matching(model, pattern) == names:
+        if tuple(matching(model, pattern).values()) == names:
             return pattern
     return ""
 

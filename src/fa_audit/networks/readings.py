@@ -5,6 +5,7 @@ Shapes: B batch, d features, T tokens.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,63 +43,69 @@ def check_reading(network: Any, x: Tensor) -> None:
     Raises:
         AuditError: it reads something else.
     """
-    if network.reads == "all features":
+    reads, dims = network.reads, len(network.shapes[-1])
+    if reads == "all features" or dims == 2:
         return
+    means = averaged(reads, dims)
+    channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
     with untouched(network), torch.no_grad():
-        logits, states = network(x, return_hidden=True)
-        dims = states[-1].dim()
-        if dims == 2 or not logits.isfinite().all():
-            return
-        alone: list[str] = []
-        if dims == 3 and states[-1].shape[1] > 1:
-            alone = [token for token in TOKENS if not _depends_on_others(network, x, token)]
-        own = averaged(network.reads, dims)
-        others = tuple(range(2, dims) if 1 in own else range(1, dims - 1))
-        turned = bool(own) and _any_order(network, x, others) and not _any_order(network, x, own)
-    if alone:
-        expected = alone[0]
-    elif network.reads in TOKENS and states[-1].shape[1] > 1:
+        logits = network(x)
+        token = _token_of(network, x)
+        turned = means and _any_order(network, x, channels) and not _any_order(network, x, means)
+    if not logits.isfinite().all():
+        return
+    if token:
+        expected = token
+    elif reads in TOKENS and network.shapes[-1][1] > 1:
         expected = "spatial mean (of the tokens) or all features"
     elif turned:
-        expected = f"a mean over the dimensions {listed(map(str, others))}, or all features"
+        expected = f"a mean over the dimensions {listed(map(str, channels))}, or all features"
     else:
         return
-    if network.reads not in alone:
+    if reads != expected:
         raise AuditError(
-            f"{type(network.inner).__name__}: reads: found {network.reads}; by the logits the head"
+            f"{type(network.inner).__name__}: reads: found {reads}; by the logits the head"
             f" reads something else of the last state. Expected {expected}."
         )
 
 
 def reading_of(network: Any, x: Tensor) -> str:
-    """Find out from the outputs what the head reads: one token, a mean, or else all features."""
+    """Return what the head reads of the last state: one token or a mean, as the outputs show; else
+    all features.
+    """
+    dims = len(network.shapes[-1])
     with untouched(network), torch.no_grad():
-        _, states = network(x, return_hidden=True)
-        top = states[-1]
-        if top.dim() == 3 and top.shape[1] > 1:
-            for token in TOKENS:
-                if not _depends_on_others(network, x, token):
-                    return token
+        token = _token_of(network, x)
+        if token:
+            return token
         for mean in ("spatial mean", "spatial mean, channels last"):
-            positions = averaged(mean, top.dim())
+            positions = averaged(mean, dims)
             if positions and _any_order(network, x, positions):
                 return mean
     # A head that reads a vector says nothing about maps before it.
-    maps = top.dim() == 2 and any(h.dim() > 2 for h in states)
+    maps = dims == 2 and any(len(shape) > 2 for shape in network.shapes)
     return "spatial mean" if maps else "all features"
 
 
-def _depends_on_others(network: Any, x: Tensor, token: str) -> bool:
-    """Return whether NaN in all other tokens reach the outputs; they do so even through zero
-    weights.
+def _token_of(network: Any, x: Tensor) -> str:
+    """Return which token of the last state is the only one that the outputs depend on; empty if
+    none is.
+
+    NaN in the other tokens reach the outputs even through weights of zero.
     """
+    shape = network.shapes[-1]
+    if len(shape) != 3 or shape[1] == 1:
+        return ""
+    for token, others in OTHERS.items():
+        logits, _ = network.changed(x, network.depth, partial(_spoilt, tokens=others))
+        if logits.isfinite().all():
+            return token
+    return ""
 
-    def spoilt(h: Tensor) -> Tensor:
-        h[:, OTHERS[token]] = torch.nan
-        return h
 
-    logits, _ = network.changed(x, network.depth, spoilt)
-    return not bool(logits.isfinite().all())
+def _spoilt(h: Tensor, tokens: slice) -> Tensor:
+    h[:, tokens] = torch.nan
+    return h
 
 
 def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:

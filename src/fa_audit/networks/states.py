@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, printable, shortened
-from fa_audit.networks.trace import is_dense
+from fa_audit.networks.trace import equal
 
 INPUT = "input:"
 NEAR = 4  # names in an error
@@ -50,7 +49,8 @@ class Description:
             Empty: the `HookPoint` modules of the model.
         reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
-            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
+            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: as
+            the outputs show.
         partial: audit states that other paths bypass; the report names the share that goes past
             them.
         forward: ``forward(model, x, mark)`` runs a model that cannot be edited and returns its
@@ -58,28 +58,112 @@ class Description:
     """
 
     blocks: str | Sequence[str] = ()
-    reads: str = "all features"
+    reads: str | None = "all features"
     partial: bool = False
     forward: Callable[[nn.Module, Any, Mark], Any] | None = None
 
     def __post_init__(self) -> None:
         names = [self.blocks] if isinstance(self.blocks, str) else self.blocks
         texts = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-        if not texts or not isinstance(self.reads, str):
+        if not texts or not isinstance(self.reads, str | None):
             raise AuditError(f"description: found {shortened(self)}; expected names of modules.")
         if names and self.forward is not None:
             raise AuditError("description: found blocks and forward=; expected one of the two.")
 
 
 class Place(NamedTuple):
-    """The output or the first input of a module."""
+    """The output of a module, or its first input; `once`: in its first call alone."""
 
     module: nn.Module
     name: str
-    is_input: bool
+    is_input: bool = False
+    once: bool = False
 
     def __str__(self) -> str:
         return INPUT * self.is_input + self.name
+
+
+# What happens to a state: it may be noted, changed, or replaced by what is returned.
+Visit = Callable[[Place, Any], Any]
+
+
+# --- the walk
+
+
+@contextmanager
+def visited(places: Sequence[Place], visit: Visit) -> Iterator[None]:
+    """Call ``h = visit(place, h)`` whenever a forward pass reaches a place."""
+    with ExitStack() as afterwards:
+        for place in places:
+            afterwards.enter_context(_watched(place, visit))
+        yield
+
+
+@contextmanager
+def _watched(place: Place, visit: Visit) -> Iterator[None]:
+    # Hooks of torch would miss a model that calls `layer.forward(h)`.
+    module = place.module
+    forward, own = module.forward, vars(module).get("forward")
+    calls = 0
+
+    @wraps(forward)
+    def watched(*given: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if not place.is_input:
+            return _visit_output(place, visit, forward(*given, **named))
+        if place.once and calls > 1:
+            return forward(*given, **named)
+        if given:
+            given = (visit(place, given[0]), *given[1:])
+        elif named:
+            first = next(iter(named))
+            named[first] = visit(place, named[first])
+        return forward(*given, **named)
+
+    module.forward = watched
+    try:
+        yield
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
+
+
+def _visit_output(place: Place, visit: Visit, returned: Any) -> Any:
+    if not isinstance(returned, tuple | list) or not returned:
+        return visit(place, returned)
+    h = visit(place, returned[0])
+    if h is returned[0]:
+        return returned
+    parts = [h, *returned[1:]]
+    # A named tuple is not made of one argument.
+    return returned._make(parts) if hasattr(returned, "_make") else type(returned)(parts)
+
+
+def order_of(model: nn.Module, run: Callable[[], Any]) -> list[Place]:
+    """Return the inputs of a model's modules in the order in which a forward pass, `run`, reaches
+    them.
+    """
+    order = []
+
+    def visit(place: Place, h: Any) -> Any:
+        order.append(place)
+        return h
+
+    every = [Place(module, name, True) for name, module in model.named_modules() if name]
+    with visited(every, visit), torch.no_grad():
+        run()
+    return order
+
+
+# --- names
+
+
+def hook_points(model: nn.Module) -> list[Place]:
+    """Return the `HookPoint` modules of a model as places."""
+    modules = model.named_modules()
+    return [Place(part, name) for name, part in modules if isinstance(part, HookPoint)]
 
 
 def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
@@ -89,117 +173,34 @@ def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
         AuditError: a name is not that of a module.
     """
     found: dict[tuple[nn.Module, bool], Place] = {}
-    for name in names:
-        bare = name.removeprefix(INPUT)
-        for each in matches(model, bare):
-            place = Place(model.get_submodule(each), each, bare != name)
+    for entry in names:
+        bare = entry.removeprefix(INPUT)
+        for module, name in matching(model, bare).items():
             # A module with several names is one place.
-            found.setdefault((place.module, place.is_input), place)
+            found.setdefault((module, bare != entry), Place(module, name, bare != entry))
     return list(found.values())
 
 
-def hook_points(model: nn.Module) -> list[Place]:
-    """Return the `HookPoint` modules of a model as places."""
-    return [
-        Place(part, name, False)
-        for name, part in model.named_modules()
-        if isinstance(part, HookPoint)
-    ]
+def matching(model: nn.Module, entry: str) -> dict[nn.Module, str]:
+    """Return the modules that match a name or pattern, each with the first of its names that does.
 
-
-@contextmanager
-def visited(
-    places: Sequence[Place], visit: Callable[[Place, Tensor], Tensor | None]
-) -> Iterator[None]:
-    """Call ``visit(place, h)`` whenever a forward pass reaches a place; its result replaces `h`."""
-    with ExitStack() as hooks:
-        for place in places:
-            if place.is_input:
-                hook = place.module.register_forward_pre_hook(
-                    partial(_enter, place, visit), with_kwargs=True
-                )
-            else:
-                hook = place.module.register_forward_hook(partial(_leave, place, visit))
-            hooks.enter_context(hook)
-        for module in dict.fromkeys(place.module for place in places):
-            hooks.enter_context(_called_through_hooks(module))
-        yield
-
-
-def _enter(place: Place, visit: Any, module: nn.Module, given: Any, named: Any) -> Any:
-    # The first input is the state, by position or by name.
-    if given:
-        changed = visit(place, given[0])
-        return None if changed is None else ((changed, *given[1:]), named)
-    first = next(iter(named), "")
-    changed = visit(place, named.get(first))
-    return None if changed is None else (given, {**named, first: changed})
-
-
-def _leave(place: Place, visit: Any, module: nn.Module, given: Any, returned: Any) -> Any:
-    changed = visit(place, first_of(returned))
-    return None if changed is None else with_first(returned, changed)
-
-
-@contextmanager
-def _called_through_hooks(module: nn.Module) -> Iterator[None]:
-    """Run a module's hooks even if the model calls ``module.forward(h)``."""
-    # An instance may have a forward of its own, which is put back.
-    forward, own, inside = module.forward, vars(module).get("forward"), []
-
-    def through_hooks(*given: Any, **named: Any) -> Any:
-        if inside:
-            inside.pop()
-            return forward(*given, **named)
-        return module(*given, **named)
-
-    with module.register_forward_pre_hook(lambda *_: inside.append(True)):
-        module.forward = through_hooks
-        try:
-            yield
-        finally:
-            del module.forward
-            if own is not None:
-                module.forward = own
-
-
-def first_of(returned: Any) -> Any:
-    """Return the state that a module returns, alone or first in a tuple or list."""
-    return returned[0] if isinstance(returned, tuple | list) and returned else returned
-
-
-def with_first(returned: Any, h: Tensor) -> Any:
-    """Replace the state in what a module returned."""
-    if not isinstance(returned, tuple | list):
-        return h
-    if hasattr(returned, "_fields"):
-        named: Any = returned
-        return named._replace(**{named._fields[0]: h})
-    return type(returned)([h, *returned[1:]])
-
-
-def overwritten(h: Tensor, value: Tensor, owned: frozenset[int] = frozenset()) -> bool:
-    """Write `value` into a tensor that a model is about to use, so that every use of it sees the
-    value.
-
-    Return False if that is impossible: for tensors that the model owns, and for some views.
+    Raises:
+        AuditError: none does.
     """
-    if storages([h]) & owned:
-        return False
-    try:
-        h.copy_(value)
-    except RuntimeError:
-        # Several views of one tensor, an expanded one, or one made in inference mode.
-        return False
-    return True
-
-
-def storages(values: Any) -> frozenset[int]:
-    """Return the memory addresses of the dense tensors in `values`."""
-    return frozenset(value.untyped_storage().data_ptr() for value in values if is_dense(value))
-
-
-# --- names ---
+    pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
+    found: dict[nn.Module, str] = {}
+    names = []
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.append(name)
+        if name and pattern.fullmatch(name):
+            found.setdefault(module, name)
+    if not found:
+        near = difflib.get_close_matches(entry, names, NEAR) or names[1 : NEAR + 1]
+        raise AuditError(
+            f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module. There are"
+            f" {', '.join(near) or 'none'}."
+        )
+    return found
 
 
 def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> list[Place]:
@@ -211,125 +212,57 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     Raises:
         AuditError: no block ran.
     """
-    blocks = {model.get_submodule(name): name for name in matches(model, pattern)}
-    # One pass tells whether the model's own code changes an output before the next block reads it.
-    order = _Order(model, blocks)
-    with visited(order.places, order.visit), torch.no_grad():
-        run()
-    if not order.ran:
+    blocks = matching(model, pattern)
+    order = order_of(model, run)
+    ran = [place for place in order if place.module in blocks]
+    if not ran:
         raise AuditError(
             f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass."
         )
-    first, *others = order.ran
-    reader, unchanged = order.reader()
-    handed_on = [*order.handed_on]
-    if reader and not others:
-        handed_on.append(unchanged)
-    # A block that runs again would have its input for a state twice: as its own and as an output.
-    if all(handed_on) and first not in others:
-        outputs = [Place(block, name, False) for block, name in blocks.items()]
-        return [Place(first, blocks[first], True), *outputs]
-    inputs = [Place(block, name, True) for block, name in blocks.items()]
+    reader = reader_of(order, blocks)
+    inputs = [Place(module, name, True) for module, name in blocks.items()]
+    outputs = [Place(module, name) for module, name in blocks.items()]
+    returned: list[Any] = []  # by the last block, and a copy, since the model may go on in place
+    handed_on: list[bool] = []
+
+    def visit(place: Place, h: Any) -> Any:
+        if not place.is_input:
+            returned[:] = [h, h.clone() if isinstance(h, Tensor) else h]
+        elif returned:
+            output, copied = returned
+            resized = place is reader and getattr(h, "shape", None) != output.shape
+            handed_on.append(resized or (h is output and equal(h, copied)))
+        return h
+
+    # Behind a single block only the head can tell.
+    after = [reader] if reader and len(ran) == 1 else []
+    with visited([*inputs, *outputs, *after], visit), torch.no_grad():
+        run()
+    if all(handed_on):
+        return [ran[0]._replace(once=True), *outputs]
     return [*inputs, reader] if reader else inputs
 
 
-class _Order:
-    """Record the order in which a forward pass runs blocks, and the modules between and after them.
+def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | None:
+    """Return the first module of the head: it runs once, behind the blocks, and is of another kind
+    than the norms and activations that run between them.
 
-    Attributes:
-        places: places to visit.
-        ran: the blocks, in the order of their calls.
-        handed_on: for every block but the first, whether its input is the previous block's output.
+    Args:
+        order: of a pass.
     """
-
-    def __init__(self, model: nn.Module, blocks: Mapping[nn.Module, str]) -> None:
-        self.blocks = blocks
-        self.ran: list[nn.Module] = []
-        self.handed_on: list[bool] = []
-        self._inside = 0  # blocks that have not returned yet
-        self._returned: Any = None  # by the last block
-        self._entered: Counter[nn.Module] = Counter()
-        self._after: list[tuple[Place, bool]] = []  # since the last block; do they read its output
-        self._between: set[str] = set()  # containers of modules between blocks
-        self.places = []
-        for name, module in model.named_modules():
-            if module in blocks:
-                self.places.append(Place(module, blocks[module], False))
-            if name:
-                self.places.append(Place(module, blocks.get(module, name), True))
-
-    def visit(self, place: Place, h: Any) -> None:
-        if place.module not in self.blocks:
-            self._entered[place.module] += 1
-            if self.ran and not self._inside and isinstance(h, Tensor):
-                returned = self._returned
-                alike = isinstance(returned, Tensor) and returned.shape == h.shape
-                self._after.append((place, not alike or _same(returned, h)))
-        elif place.is_input:
-            if self.ran:
-                self.handed_on.append(_same(self._returned, h))
-            self._inside += 1
-            self._between.update(_container(after.name) for after, _ in self._after)
-            self._after.clear()
-        else:
-            self.ran.append(place.module)
-            self._inside -= 1
-            # A copy, since the model may go on in place.
-            self._returned = h.detach().clone() if isinstance(h, Tensor) else h
-
-    def reader(self) -> tuple[Place | None, bool]:
-        """Return the input of the head's first module, and whether it is the last block's output.
-
-        The head runs once. Norms and activations in a list with one entry a block are not the head.
-        """
-        for place, unchanged in self._after:
-            container = _container(place.name)
-            between = bool(container) and container in self._between
-            if self._entered[place.module] == 1 and not between:
-                return place, unchanged
-        return None, True
+    calls = [index for index, place in enumerate(order) if place.module in blocks]
+    if not calls:
+        return None
+    first, last = calls[0], calls[-1]
+    inside = set(order[last].module.modules())
+    between = {_kind(place) for place in order[first:last] if place.module not in blocks}
+    for place in order[last:]:
+        once = order.count(place) == 1
+        if once and place.module not in inside and _kind(place) not in between:
+            return place
+    return None
 
 
-def _container(name: str) -> str:
-    return name.rpartition(".")[0]
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two values are one tensor, to the last bit."""
-    if not (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape):
-        return False
-    return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
-
-
-def matches(model: nn.Module, entry: str) -> tuple[str, ...]:
-    """Return the names of modules that match a name or pattern, in the order of
-    ``named_modules()``.
-
-    Raises:
-        AuditError: none does.
-    """
-    found = matching(model, entry)
-    if not found:
-        names = [name for name, _ in _named(model)]
-        near = difflib.get_close_matches(entry, names, NEAR) or names[:NEAR]
-        raise AuditError(
-            f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module. There are"
-            f" {', '.join(near) or 'none'}."
-        )
-    return found
-
-
-def matching(model: nn.Module, entry: str) -> tuple[str, ...]:
-    """Return the names of modules that match a name or pattern; a module with several names has its
-    first.
-    """
-    pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
-    found: dict[nn.Module, str] = {}
-    for name, module in _named(model):
-        if pattern.fullmatch(name):
-            found.setdefault(module, name)
-    return tuple(found.values())
-
-
-def _named(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name]
+def _kind(place: Place) -> tuple[type[nn.Module], str]:
+    """Return the class of a place's module, and what contains it."""
+    return type(place.module), place.name.rpartition(".")[0]
