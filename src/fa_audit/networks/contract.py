@@ -62,7 +62,7 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
                 proposal = best_proposal(model, x)
         if proposal is None:
             raise
-        raise type(error)(f"{error} Proven are those of {proposal.python}.") from error
+        raise type(error)(f"{error} These states are whole: {proposal.python}.") from error
 
 
 def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
