@@ -14,6 +14,7 @@ from projects import ROOT, copy_sources, own_library, plan_of, python
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import write_json
 from fa_audit.data.dataset import prepare_data_file
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import Costs
@@ -117,7 +118,15 @@ def test_a_plan_invents_no_hours(folder):
     config, line_of = load_config("mine.yaml")
     grid = read_grid(config, KINDS, line_of)
     everything = dict.fromkeys(grid.all_run_keys(), True)
-    assert "?" in plan_table(grid, Costs({"cpu": {}, "gpu": {}}), everything, {})
+    costs = Costs({"cpu": {}, "gpu": {}})
+    assert "?" in plan_table(grid, costs, everything, {})
+    # Nor that networks of another torch are those of this one.
+    done = dict.fromkeys(everything, False)
+    assert "9.9.9" not in plan_table(grid, costs, done, {})
+    made = {"provenance": {"packages": {"torch": "9.9.9"}}}
+    write_json(next(iter(done)).path("checkpoints", "json"), made)
+    assert "9.9.9" in plan_table(grid, costs, done, {})
+    assert "9.9.9" not in plan_table(grid, costs, everything, {})
 
 
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):
