@@ -75,8 +75,12 @@ class Learner:
             return [([*network.parameters(), *self.state.parameters()], spec.clip)]
         if not spec.clip_groups:
             return []
-        parts = (network.embed, *network.blocks, network.head, self.state)
-        return [(list(part.parameters()), spec.clip_groups) for part in parts]
+        parts = [list(part.parameters()) for part in (network.embed, *network.blocks)]
+        body = {parameter for part in parts for parameter in part}
+        # The rest is the head's.
+        parts.append([parameter for parameter in network.parameters() if parameter not in body])
+        parts.append(list(self.state.parameters()))
+        return [(part, spec.clip_groups) for part in parts if part]
 
 
 def _learning(module: nn.Module) -> list[nn.Parameter]:
