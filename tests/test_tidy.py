@@ -88,7 +88,7 @@ def test_a_trajectory_is_of_the_run_that_its_path_names_and_whole(tmp_path):
         trajectories_table(paths, audits)
     with pytest.raises(
         AuditError,
-        match=r"other.csv: expected a path that ends in \{setting\}/\{run\}/seed\{seed\}",
+        match=r"other.csv: expected a path that ends in SETTING/RUN/seedSEED",
     ):
         RunKey.of("s/dfa/other.csv")
 

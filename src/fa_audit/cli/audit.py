@@ -54,7 +54,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
     add("--reads", help="what the head reads of a state; default as its outputs show")
-    words = "audit states that something goes past, too; the report names the share"
+    words = "audit states that something goes past, too, and name the share; default an error"
     add("--partial", action="store_true", default=None, help=words)
     words = "my_file:credits, a function as for `fa_audit.diagnose`; default none"
     add("--credits", metavar="MODULE:NAME", help=words)

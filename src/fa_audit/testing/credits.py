@@ -40,10 +40,10 @@ GENTLE = {"epochs": 10, "lr": 3e-3}
 # Gradients that are the same but for the order of sums deviate by less, relatively.
 ROUNDING = 1e-3
 _NETWORKS = ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True})
-# Relative to the longest credit: a smaller change is none. Relaxations add up rounding errors.
-_SAME = 1e-2
-# Where another sample has no effect, the change is smaller.
-_NOTHING = 1e-4
+# Relative to the longest credit: below it, a change of a sample did not matter.
+_SAME_ROW = 1e-4
+# The same for a sample's place: relaxations add up rounding errors.
+_SAME_PLACE = 1e-2
 _LEAST_COSINE = 0.1
 # A cosine that no credit has by chance.
 _AGAINST = -0.5
@@ -177,30 +177,33 @@ def _surroundings(learner: Learner, run: Trace, labels: Tensor) -> dict[str, Any
 
 
 def rows(subject: Subject) -> None:
-    """Expect that another image and label in row i change row i of every credit, and no other row.
-    Compute every sample's credit from its own row, or declare across_samples.
+    """Expect that another image and label in row i change row i of every credit, and no other row,
+    at any place of the batch. Compute every sample's credit from its own row, or declare
+    across_samples.
     """
-    learner, (x, labels) = subject.copy(), subject.batch(7)
+    learner, (x, labels) = subject.copy(), subject.batch(12)
     # Wrong labels give errors of order one.
     labels = (labels + 1) % CLASSES
     before = named_credits(learner, x[:6], labels[:6])
-    # The same samples backwards, the last of them exchanged for another.
-    order = torch.tensor([6, 4, 3, 2, 1, 0])
-    if subject.method.across_samples:
-        order[0] = 5
-    after = named_credits(learner, x[order], labels[order])
-    longest_of_all = max(a.norm(dim=1).max() for a in before.values())
+    for row in range(6):
+        images, targets = x[:6].clone(), labels[:6].clone()
+        images[row], targets[row] = x[6 + row], (labels[row] + 1) % CLASSES
+        after = named_credits(learner, images, targets)
+        for name, a in before.items():
+            longest = torch.stack([a, after[name]]).norm(dim=2).max()
+            moved = (after[name] - a).norm(dim=1) > _SAME_ROW * longest
+            changed = moved.nonzero().flatten().tolist()
+            is_zero = not a[row].any() and not after[name][row].any()
+            is_alone = subject.method.across_samples or set(changed) <= {row}
+            found = f"rows {changed} of the credit of {name} following sample {row}"
+            expect(is_alone and (is_zero or row in changed), found)
+    turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
+    longest = max(a.norm() for a in before.values())
     for name, a in before.items():
-        other = after[name].flip(0)
-        distance, longest = (other - a).norm(dim=1), a.norm(dim=1).max()
-        if not subject.method.across_samples and (a[5].any() or other[5].any()):
-            found = f"a credit of {name} that does not follow its sample"
-            expect(distance[5] > _NOTHING * longest, found)
         # A credit that is much shorter than others is rounding, whose errors have no order.
-        moved = distance > _SAME * max(longest, _SAME * longest_of_all)
-        changed = moved[: 5 if order[0] == 6 else 6].nonzero().flatten().tolist()
-        found = f"other rows {changed} of the credit of {name} in another order, beside another one"
-        expect(not changed, found)
+        scale = max(a.norm(), _SAME_PLACE * longest)
+        found = f"another credit of {name} for a sample at another place of the batch"
+        expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
 
 
 def labels(subject: Subject) -> None:

@@ -44,6 +44,8 @@ _LEAST_COSINE = 0.5
 _LARGE = {"width": 150, "depth": 9}
 # As large as the audits' batch.
 _LARGE_BATCH, _MANY_CLASSES = 128, 11
+# The least cosine of a sample's credits in batches of two sizes.
+_PARALLEL = 0.999
 
 
 def apart(subject: Subject) -> None:
@@ -167,6 +169,12 @@ def _by_part(gradients: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dic
     return parts
 
 
+def _cosine(one: Tensor, other: Tensor) -> float:
+    """Return the mean cosine of rows; without any direction 1 if they are equal, else 0."""
+    value = cosine(one.flatten(0, -2), other.flatten(0, -2)).value
+    return float(torch.equal(one, other)) if value is None else value
+
+
 def _distance(one: Tensor, other: Tensor) -> float:
     """Return the distance of two vectors, relative to the longer one."""
     size = max(one.norm(), other.norm())
@@ -175,7 +183,8 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 def sizes(subject: Subject) -> None:
     """Expect that `finite`, `trains` and `direction` hold for a wide and deep network with many
-    classes on a large batch. Fill rows of any width, and use one rule for every size.
+    classes on a large batch, where a sample's credit has the direction that it has in a small one.
+    Fill rows of any width, compute every credit from its own row, and use one rule for every size.
     """
     learner, randomness = subject.build(_MANY_CLASSES, **_LARGE), generator(SEED, "sizes")
     x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
@@ -186,6 +195,11 @@ def sizes(subject: Subject) -> None:
     # The second half of the features: a sparse credit has other ones in every sample.
     rest = {name: a[:, a.shape[1] // 2 :] for name, a in credits.items() if a.any()}
     expect_each(rest, lambda _, a: a.any(), f"zeros in most features of the credit of {{}}{where}")
+    if not subject.method.across_samples:
+        small_batch = named_credits(learner, x[:8], labels[:8])
+        turned = {name: _cosine(a, credits[name][:8]) for name, a in small_batch.items()}
+        found = "another direction of the credit of {} in a larger batch"
+        expect_each(turned, lambda _, value: value > _PARALLEL, found)
     _check_step(learner, (x, labels), randomness)
     top = cosines(learner, x, labels)[-1]
     small = cosines(subject.build(), *subject.batch(16))[-1]
