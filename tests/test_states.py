@@ -14,6 +14,7 @@ from projects import ROOT
 from torch import nn
 
 from fa_audit import Description, HookPoint, diagnose
+from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.description import describe
 from fa_audit.networks.proposals import propose
@@ -135,7 +136,7 @@ def assert_true(report, passes, x, y, loss_fn=F.cross_entropy):
 
 OUTPUTS = ["embed", "layers.*"]
 FORMS = {  # wrong descriptions, and the right one by names, None where only a hook can tell
-    PreNorm: (["layers.*", OUTPUTS], ["input:norms.*", "input:head"]),
+    PreNorm: (["layers.*", OUTPUTS], "norms.*"),
     Scaled: ([OUTPUTS, ["input:layers.*", "layers.2"]], "layers.*"),
     Rectified: ([OUTPUTS, ["input:layers.*", "layers.2"]], "layers.*"),
     PostNorm: ([OUTPUTS, ["input:layers.*", "layers.2"]], ["embed", "norms.*"]),
@@ -243,6 +244,26 @@ def test_states_of_one_kind_are_proposed_before_more_of_two_kinds():
     assert propose(Tokens(), torch.randn(8, 5, 4))[0].description == Description(
         "layers.*", "cls token"
     )
+
+
+def test_norms_before_blocks_are_proposed_with_all_blocks_between_their_inputs():
+    model, batches = PreNorm(), batches_of()
+    best = propose(model, batches[0][0])[0]
+    assert best.description == Description("norms.*") and best.covered == 2 / 3
+    assert_true(
+        diagnose(model, batches, None, description=best.description), model.passes, *batches[0]
+    )
+
+
+def test_partial_states_are_audited_on_the_command_line_if_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = "from test_states import Scaled, batches_of\n"
+    (tmp_path / "own_scaled.py").write_text(lines, encoding="utf-8")
+    command = ["audit", "own_scaled:Scaled", "--data", "own_scaled:batches_of", "--format", "json"]
+    command += ["--blocks", *OUTPUTS]
+    assert main(command) == 1 and "is not whole" in capsys.readouterr().err
+    assert main([*command, "--partial"]) == 0
+    assert json.loads(capsys.readouterr().out)["about"]["partial"] is True
 
 
 def test_the_share_is_the_distance_of_the_outputs_from_those_of_the_other_samples():

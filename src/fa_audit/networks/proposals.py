@@ -224,6 +224,8 @@ def _pattern(model: nn.Module, names: Names) -> str | Names:
 
 def _general(model: nn.Module, names: Names) -> str:
     """Return a pattern that matches exactly these modules in this order; empty if there is none."""
+    if len(names) == 1:
+        return names[0]
     parts = [name.split(".") for name in names]
     if len(set(map(len, parts))) > 1:
         return ""

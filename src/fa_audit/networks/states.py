@@ -256,10 +256,13 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
     first, last = calls[0], calls[-1]
     inside = set(order[last].module.modules())
     between = {_kind(place) for place in order[first:last] if place.module not in blocks}
-    for place in order[last:]:
-        once = order.count(place) == 1
-        if once and place.module not in inside and _kind(place) not in between:
+    for place in order[last + 1 :]:
+        if place.module in inside:
+            continue
+        if order.count(place) == 1 and _kind(place) not in between:
             return place
+        # What is within a module that is not the head's is not the head's, either.
+        inside.update(place.module.modules())
     return None
 
 
