@@ -30,8 +30,7 @@ def ran(name):
     return scope
 
 
-# --- plain passes: the states, with a graph between them, and the outputs
-# -------------------------------------------
+# --- plain passes: the states, with a graph between them, and the outputs -------------------------
 
 
 def chain(scope, x):
@@ -153,8 +152,7 @@ def test_a_recipe_reports_the_norms_of_states_and_gradients_of_a_plain_pass(name
     assert report.to_dict()["about"]["partial"] == partial and len(report.warnings) == partial
 
 
-# --- credits: what the rule is, computed another way
-# ----------------------------------------------------------------
+# --- credits: what the rule is, computed another way ----------------------------------------------
 
 
 def pepita(scope, x, y, states):

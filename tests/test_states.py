@@ -436,8 +436,7 @@ def test_a_model_without_a_forward_is_audited_by_a_pass_of_one_s_own():
     assert_true(report, model.passes, *batches[0])
 
 
-# --- what cannot be audited (docs/auditing.md)
-# ----------------------------------------------------------------------------------
+# --- what cannot be audited (docs/auditing.md) ----------------------------------------------------
 
 
 class FunctionalHead(Scaled):
@@ -561,7 +560,7 @@ def test_a_step_outside_of_torch_lets_no_gradient_through_and_forward_replaces_i
     assert_true(report, Net().passes, *batches[0])
 
 
-# --- docs/auditing.md ------------------------------------------------------------------------------------------------
+# --- docs/auditing.md -----------------------------------------------------------------------------
 
 PAGE = (
     (ROOT / "docs/auditing.md")

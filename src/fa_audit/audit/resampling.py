@@ -15,7 +15,7 @@ from fa_audit.protocol.intervals import FEWEST, LOWER, UPPER, student_t
 RESAMPLES = 2000
 
 
-# --- over samples --------------------------------------------------------------------------------------------------
+# --- over samples ---------------------------------------------------------------------------------
 
 
 def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -77,7 +77,7 @@ def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     return min(low, value), max(high, value)
 
 
-# --- over batches --------------------------------------------------------------------------------------------------
+# --- over batches ---------------------------------------------------------------------------------
 
 
 def jackknife_interval(cosines: np.ndarray) -> Interval | None:

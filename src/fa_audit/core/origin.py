@@ -28,7 +28,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 CPU = Path("/proc/cpuinfo")
 
 
-# --- an artefact -----------------------------------------------------------------------------------------------------
+# --- an artefact ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ def origin_of(
     )
 
 
-# --- the process and its machine
-# -----------------------------------------------------------------------------------
+# --- the process and its machine ------------------------------------------------------------------
 
 
 def process_origin(device: torch.device | str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ FEWEST = 8  # samples or batches from which an interval is formed
 MOST_SEEDS = 1000
 
 
-# --- over test images ----------------------------------------------------------------------------------------------
+# --- over test images -----------------------------------------------------------------------------
 
 
 def wilson(fraction: float, samples: int) -> Interval:
@@ -64,7 +64,7 @@ def paired_difference(first_alone: int, second_alone: int, samples: int) -> Inte
     return max(-1.0, gain - loss - half), min(1.0, gain - loss + half)
 
 
-# --- over seeds ----------------------------------------------------------------------------------------------------
+# --- over seeds -----------------------------------------------------------------------------------
 
 
 def student_t(degrees: int) -> float:
