@@ -33,18 +33,18 @@ from fa_audit.networks.description import starting_states
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
-SAMPLES, CHECKED = 8, 4  # samples of the batch and directions, with which every state is checked
+SAMPLES, _CHECKED = 8, 4  # samples of the batch and directions, with which every state is checked
 # Relative to the state's length, the most likely to decide first.
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
-AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
+_AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
 # Relative; correct derivatives differ by the square of the step and by the kinks that it crosses.
 TOLERANCE = 1e-3
 # Rounding grows tenfold from step to step, and so never agrees with itself this much better.
-CLOSER = 0.1
+_CLOSER = 0.1
 # Relative; how well a gradient predicts a forward pass that is a staircase by rounding.
-ROUGH = 0.3
+_ROUGH = 0.3
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
-DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of an eighth
+DIRECTIONS, _STEP = 32, 1e-6  # for the estimate of a norm: a standard error of an eighth
 
 
 def check_backward(
@@ -79,7 +79,7 @@ def check_backward(
 
     wrong = {}
     for state, h in enumerate(tqdm(states, "gradient at state", leave=False, disable=None)):
-        predicted, found = _slopes(partial(loss, state), _moves(h, state, CHECKED + 1), smallest)
+        predicted, found = _slopes(partial(loss, state), _moves(h, state, _CHECKED + 1), smallest)
         if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
             continue
         if len(found) < 2:
@@ -103,7 +103,7 @@ def _slopes(
         smallest: the smallest difference of two losses that is more than rounding.
     """
     # A little beside the state, since kinks and ties lie exactly at it.
-    base = (AWAY * moves[-1]).requires_grad_()
+    base = (_AWAY * moves[-1]).requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(base), base)
     predicted = torch.stack([(gradient * move).sum() for move in moves[:-1]])
@@ -128,12 +128,12 @@ def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
     A loss with stairs has slopes of 0 at short steps. If the gradient roughly predicts its longer
     steps, the stairs may be rounding.
     """
-    staircase = min(_apart(slope, predicted) for slope in found) <= ROUGH
+    staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):
         # Both far shorter than predicted: a step of a staircase.
-        flat = max(one.norm(), other.norm()) <= CLOSER * predicted.norm()
+        flat = max(one.norm(), other.norm()) <= _CLOSER * predicted.norm()
         off = min((one - predicted).norm(), (other - predicted).norm())
-        if (one - other).norm() <= CLOSER * off and not (flat and staircase):
+        if (one - other).norm() <= _CLOSER * off and not (flat and staircase):
             return True
     return False
 
@@ -155,7 +155,7 @@ def norms_along_directions(
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
-    moves = STEP * _moves(h, state, DIRECTIONS)
+    moves = _STEP * _moves(h, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
@@ -184,7 +184,7 @@ def _moves(h: Tensor, state: int, count: int) -> Tensor:
 
 PACKAGE = f"{__name__.partition('.')[0]}."
 # A hook on a node needs the node.
-HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
+_HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
 
 
 def custom_parts(module: nn.Module, run: Callable[[], Tensor]) -> list[str]:
@@ -249,8 +249,8 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__"):  # of an attribute
         name = func.__self__.__name__ + ("=" if name == "__set__" else "")
-    if name in HOOKS:
-        yield HOOKS[name]
+    if name in _HOOKS:
+        yield _HOOKS[name]
     if torch._C._autograd._top_saved_tensors_default_hooks(True):
         yield "hooks on saved tensors"
     if name.endswith("_like") or name.startswith("new_"):  # of the shape alone

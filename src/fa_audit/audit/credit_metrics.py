@@ -38,21 +38,21 @@ DIRECTIONS = 32
 # Length of a perturbation.
 EPS = 1e-3
 # Length of a nudge, in units of the state's entries.
-ETA = 0.01
+_ETA = 0.01
 # Draws of every null.
 DRAWS = 20
 # Relative tolerance: a batch's loss is the mean, or the sum, of its samples' losses.
-SAME = 1e-4
+_SAME = 1e-4
 # Entries of the moved states in one pass: more do not fit into the cache.
-AT_ONCE = 2**16
+_AT_ONCE = 2**16
 # By suffix, how far the state of block l is from h_l: its output is h_{l+1}.
-SIDES = {"": 1, AT_INPUT: 0}
+_SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
-OF_METHODS = ("residual_ratio", "bridge_residual")
-IN_DOUBLE = (*AGAINST_THE_LOSS, *OF_METHODS, *at_both_sides("fresh_b_cosine"))
-OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
+_OF_METHODS = ("residual_ratio", "bridge_residual")
+IN_DOUBLE = (*AGAINST_THE_LOSS, *_OF_METHODS, *at_both_sides("fresh_b_cosine"))
+_OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
 FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
 DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *FLOAT32)
 # Measurements of one block, by name.
@@ -61,7 +61,7 @@ Block = dict[str, Measured]
 Fresh = Sequence[Sequence[Block]]
 # Of logits (B, C) and targets, the loss of every sample (B,).
 Losses = Callable[[Tensor, Tensor], Tensor]
-cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
+_cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class CreditReport:
         blocks = []
         for layer, block in enumerate(self.blocks):
             kept = dict(block)
-            for side, step in SIDES.items():
+            for side, step in _SIDES.items():
                 reason = missing.get(layer + step)
-                for name in (metric + side for metric in OF_REFERENCE):
+                for name in (metric + side for metric in _OF_REFERENCE):
                     if reason and name in block:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
         deep = deep_means(blocks)
-        for side, step in SIDES.items():
+        for side, step in _SIDES.items():
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
             # The deep blocks are those from l = 1.
@@ -134,7 +134,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         AuditError: the batch's loss is neither.
     """
     if loss_fn is F.cross_entropy:
-        return cross_entropies
+        return _cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
         pairs = zip(logits.split(1), targets.split(1))
@@ -147,7 +147,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
     # A sample that the loss ignores has none.
     known = found[~found.isnan()]
     distances = [abs(whole - known.mean().item()), abs(whole - known.sum().item())]
-    if not min(distances) <= SAME * abs(whole):
+    if not min(distances) <= _SAME * abs(whole):
         raise AuditError(
             "the loss of a batch is not the mean of the losses of its samples (class weights?)"
         )
@@ -165,7 +165,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
     input.
     """
     found = {}
-    for side in SIDES:
+    for side in _SIDES:
         means = [deep_mean([block[f"cosine{side}"] for block in draw]) for draw in fresh]
         found[f"fresh_b_null{side}"] = over_draws(means, reason)
     return found
@@ -174,7 +174,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
     """Return one block's cosine over all draws of the feedback, at output and input."""
     found = {}
-    for side in SIDES:
+    for side in _SIDES:
         cosines = [draw[layer][f"cosine{side}"] for draw in fresh]
         found[f"fresh_b_cosine{side}"] = over_draws(cosines, reason)
     return found
@@ -205,7 +205,7 @@ def against_the_loss(
     targets: Tensor,
     credits: Sequence[Tensor | None],
     gradients: Sequence[Tensor],
-    losses: Losses = cross_entropies,
+    losses: Losses = _cross_entropies,
     directions: int = DIRECTIONS,
 ) -> list[Block]:
     """Correlate every credit with true changes of the loss, and nudge the states along it.
@@ -238,7 +238,7 @@ def against_the_loss(
             "rho": correlated(credit),
             "rho_bp": correlated(gradients[state]),
             "rho_random": over_draws(list(map(correlated, random))),
-            "nudging": nudging(network, state, starts[state], targets, credit, ETA, losses),
+            "nudging": nudging(network, state, starts[state], targets, credit, _ETA, losses),
         }
 
     left_out = Measured(None, len(targets), 0, LEFT_OUT)
@@ -277,7 +277,7 @@ def loss_changes(
     targets: Tensor,
     directions: Tensor,
     length: float,
-    losses: Losses = cross_entropies,
+    losses: Losses = _cross_entropies,
 ) -> Tensor:
     """Compute ``loss_i(h_l + length v) - loss_i(h_l)`` for every direction and sample: ``(M, B)``.
 
@@ -290,7 +290,7 @@ def loss_changes(
         losses: every sample's loss at ``h_l``.
     """
     # A described model runs whole batches, each as it was given.
-    several = 1 if isinstance(network, DescribedNetwork) else max(1, AT_ONCE // h.numel())
+    several = 1 if isinstance(network, DescribedNetwork) else max(1, _AT_ONCE // h.numel())
 
     def after(deltas: Tensor) -> Tensor:
         times = len(deltas)
@@ -339,7 +339,7 @@ def nudging(
     targets: Tensor,
     credit: Tensor,
     eta: float,
-    losses: Losses = cross_entropies,
+    losses: Losses = _cross_entropies,
 ) -> Measured:
     """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative where the credit
     lowers the loss.

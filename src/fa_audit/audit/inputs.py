@@ -266,7 +266,7 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
         yield
 
 
-def check_loss(
+def _check_loss(
     network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
 ) -> list[tuple[Code, str]]:
     """Check that a loss is finite and a mean over the batch, for which D2's limit is meant.
@@ -366,7 +366,7 @@ def prepared(
             elif part:
                 # One sample alone cannot tell a sum from a mean.
                 largest = max(part, key=lambda batch: len(batch[0]))
-                warnings += check_loss(network, *largest, loss_fn)
+                warnings += _check_loss(network, *largest, loss_fn)
         yield network, batches, warnings
 
 

@@ -25,7 +25,7 @@ from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
 # By label: the others need accuracies, which a training does not have.
 FOLLOWED = {check.label: name for name, check in CHECKS.items() if check.unit != "points"}
-OF_STATES = ("hidden_norm", "grad_norm", "growth")
+_OF_STATES = ("hidden_norm", "grad_norm", "growth")
 HEALTHY = "docs/monitor.md has what healthy networks show."
 
 
@@ -172,7 +172,7 @@ class Monitor:
                 continue
             for name, value in row.items():
                 # What is not of a state is the same in all rows of an epoch.
-                key = f"{name}_{row['layer']}" if name in OF_STATES else name
+                key = f"{name}_{row['layer']}" if name in _OF_STATES else name
                 if value is not None and name not in ("epoch", "layer"):
                     metrics[f"fa_audit/{key}"] = float(value)
         return metrics
@@ -186,7 +186,7 @@ class Monitor:
         for label, name in FOLLOWED.items():
             of_epoch[label] = report.checks[name].fires
         for state in report.layers:
-            norms = {name: getattr(state, name) for name in OF_STATES}
+            norms = {name: getattr(state, name) for name in _OF_STATES}
             self.history.append({"epoch": self.epoch, "layer": state.layer, **norms, **of_epoch})
         return self.history[-1]
 

@@ -41,7 +41,7 @@ from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 # The checks by the keys of `FAProtocol.run`: the check in `CHECKS`, and where value and limit are.
-KEYS = {
+_KEYS = {
     "D1_scale_growth": ("scale", "max_growth", "threshold"),
     "D2_ref_validity": ("reference", "g_L", "floor"),
     "D3_depth_utility": ("depth", "margin", "margin_threshold"),
@@ -282,7 +282,7 @@ class FAProtocol:
         """
         accuracy = "unknown" if report["test_acc"] is None else f"{report['test_acc']:.4f}"
         lines = [f"Verdict: {report['verdict']}", f"Test accuracy: {accuracy}"]
-        for key, (check, value, limit) in KEYS.items():
+        for key, (check, value, limit) in _KEYS.items():
             entry = report["diagnostics"][key]
             outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
             number = "-" if entry[value] is None else f"{entry[value]:.3g}"

@@ -132,7 +132,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
         yield Section("Warnings", items=warnings)
     # What would settle a borderline verdict stands below the checks that it is about.
     settling = judgement.settling
-    table = {"checks": check_table(judgement)}
+    table = {"checks": _check_table(judgement)}
     yield Section(tables=table, text=f"{settling}." if settling else "")
     may, may_not = sentences(judgement)
     text = _SETTLE if warnings else ""
@@ -169,7 +169,7 @@ def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Ite
             yield f"{judgement.unit} {', '.join(own)}: {text}"
 
 
-def check_table(judgement: Judgement) -> Table:
+def _check_table(judgement: Judgement) -> Table:
     """Return every check: value with its interval, limit and outcome, over all networks."""
     columns = ["check", "value", "95 % interval", "limit", "outcome"]
     if judgement.count > 1:

@@ -12,13 +12,13 @@ import numpy as np
 from fa_audit.core.measured import Interval
 from fa_audit.protocol.intervals import FEWEST, LOWER, UPPER, student_t
 
-RESAMPLES = 2000
+_RESAMPLES = 2000
 
 
 # --- over samples ---------------------------------------------------------------------------------
 
 
-def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+def bootstrap_medians(rows: np.ndarray, resamples: int = _RESAMPLES, seed: int = 0) -> np.ndarray:
     """Resample the columns of `rows` and return the medians of every row, ``(resamples, R)``.
 
     All rows are resampled alike, so that a ratio of two medians compares the same samples. As in

@@ -49,7 +49,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
         x: the batch, on the learner's device.
         labels: ``(B,)``.
     """
-    aligned, rounded = credits_as_trained(learner, x, labels)
+    aligned, rounded = _credits_as_trained(learner, x, labels)
     network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
     twin = replace(learner, network=network, state=state)
     # The CPU's float32 copy is what `init_state` expects when fresh feedback is drawn.
@@ -64,7 +64,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     return CreditReport(tuple(blocks), deep, by_name)
 
 
-def credits_as_trained(
+def _credits_as_trained(
     learner: Learner, x: Tensor, labels: Tensor
 ) -> tuple[tuple[Block, ...], list[Block]]:
     """Compare every block's credit with backpropagation's gradient, in the network's own precision.

@@ -24,7 +24,7 @@ from fa_audit.core.errors import AuditError, first_line
 # Raised by parsing, or by using, JSON that does not have the expected structure.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 # The entry of a record that has the SHA-256 of the others.
-SIGNATURE = "content"
+_SIGNATURE = "content"
 log = logging.getLogger(__name__)
 
 # --- writing --------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def check_no_pipe(path: str | Path) -> None:
+def _check_no_pipe(path: str | Path) -> None:
     """Refuse a named pipe, which nobody may ever write to; a shell's own pipes are allowed.
 
     Raises:
@@ -203,7 +203,7 @@ def _read(path: str | Path, hint: str) -> bytes:
     Raises:
         AuditError: it cannot be read.
     """
-    check_no_pipe(path)
+    _check_no_pipe(path)
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -228,8 +228,8 @@ def as_json(value: Any) -> Any:
 
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
     """Add to a record of JSON types the SHA-256 of its present entries; others may follow unsigned."""
-    keys = sorted(record.keys() - {SIGNATURE})
-    return {**record, SIGNATURE: {"entries": keys, "sha256": _signature(record, keys)}}
+    keys = sorted(record.keys() - {_SIGNATURE})
+    return {**record, _SIGNATURE: {"entries": keys, "sha256": _signature(record, keys)}}
 
 
 def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
@@ -239,7 +239,7 @@ def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
     Raises:
         AuditError: an entry was changed or removed.
     """
-    found = record.get(SIGNATURE)
+    found = record.get(_SIGNATURE)
     try:
         same = found is None or _signature(record, found["entries"]) == found["sha256"]
     except FOREIGN:

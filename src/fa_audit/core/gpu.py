@@ -18,7 +18,7 @@ from pathlib import Path
 from fa_audit.core.errors import AuditError
 
 SHARING = "FA_AUDIT_JOBS_PER_GPU"
-DEVICE_FILES = Path("/dev")
+_DEVICE_FILES = Path("/dev")
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ def _visible() -> list[str]:
     """List the GPUs that CUDA can show, as CUDA reads CUDA_VISIBLE_DEVICES: the first invalid entry
     ends the list.
     """
-    there = [str(index) for index, _ in enumerate(DEVICE_FILES.glob("nvidia[0-9]*"))]
+    there = [str(index) for index, _ in enumerate(_DEVICE_FILES.glob("nvidia[0-9]*"))]
     if not there:
         return []
     found = []

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
-NORMAL_95 = 1.96  # standard deviations on either side
+_NORMAL_95 = 1.96  # standard deviations on either side
 AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input
 NON_FINITE = ("nan", "inf", "-inf")  # JSON has no such numbers, and they are written as texts
 
@@ -76,4 +76,4 @@ class Measured:
         """Return the interval of 95 % of single draws, if they are normal; None without `std`."""
         if self.value is None or self.std is None:
             return None
-        return self.value - NORMAL_95 * self.std, self.value + NORMAL_95 * self.std
+        return self.value - _NORMAL_95 * self.std, self.value + _NORMAL_95 * self.std

@@ -24,7 +24,7 @@ from fa_audit.core.stages import ROOT, own_code
 if TYPE_CHECKING:
     import torch
 
-DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER = Path("/proc/driver/nvidia/version")
 CPU = Path("/proc/cpuinfo")
 
 
@@ -81,7 +81,7 @@ def process_origin(device: torch.device | str) -> dict[str, Any]:
         "packages": packages(),
         "platform": platform.platform(),
         "device": device_name(device),
-        "cpu": cpu_model(),
+        "cpu": _cpu_model(),
         "cuda": cuda_versions(device),
     } | describe_numerics()
 
@@ -95,7 +95,7 @@ def device_name(device: torch.device | str) -> str:
     return f"{kind} ({name})"
 
 
-def cpu_model() -> str | None:
+def _cpu_model() -> str | None:
     """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, which decides the
     bits of a run.
     """
@@ -113,7 +113,7 @@ def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
 
     if torch.device(device).type != "cuda":
         return None
-    text = DRIVER.read_text(encoding="utf-8") if DRIVER.exists() else ""
+    text = _DRIVER.read_text(encoding="utf-8") if _DRIVER.exists() else ""
     driver = re.search(r"Module.*?([\d.]{3,})", text)
     return {
         "runtime": torch.version.cuda,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-PLACES = (Path(), PACKAGE / "provided")  # the working folder; links to the checkout, or their files
+_PLACES = (
+    Path(),
+    PACKAGE / "provided",
+)  # the working folder; links to the checkout, or their files
 
 
 def provided(name: str | Path) -> Path:
     """Return `name` if it exists here, else the project's file of that name, else `name`."""
-    return next((place / name for place in PLACES if (place / name).exists()), Path(name))
+    return next((place / name for place in _PLACES if (place / name).exists()), Path(name))

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, OwnCodeError, first_line, unknown
 
-WHERE = "Expected package.module:Name, in the working folder or in a folder in PYTHONPATH."
+_WHERE = "Expected package.module:Name, in the working folder or in a folder in PYTHONPATH."
 # Arguments of user-defined functions: one positional argument, and keywords.
-CALLS = {"dataset": ("data_root",), "figure": ("tidy", "title", "labels", "thresholds"),
+_CALLS = {"dataset": ("data_root",), "figure": ("tidy", "title", "labels", "thresholds"),
          "table": ("tidy", "title", "labels")}  # fmt: skip
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     except (Exception, SystemExit) as error:  # user code may raise anything
         if name in registry:
             raise
-        raise _own_error(kind, name, error, f". {WHERE}") from error
+        raise _own_error(kind, name, error, f". {_WHERE}") from error
     if not hasattr(found, attribute):
         members = vars(found).items()
         known = [own for own, value in members if getattr(value, "__module__", "") == module]
@@ -138,20 +138,20 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
         AuditError: `name` is neither registered nor of that form.
     """
     if name not in registry and not ELSEWHERE.fullmatch(name):
-        hint = f" {WHERE}" if {".", ":"} & set(name) or not registry else ""
+        hint = f" {_WHERE}" if {".", ":"} & set(name) or not registry else ""
         raise AuditError(f"{unknown(kind, name, registry)}{hint}")
     return registry.get(name, name)
 
 
 def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a function is registered, or can be imported and takes the arguments in `CALLS`.
+    """Check that a function is registered, or can be imported and takes the arguments in `_CALLS`.
 
     Raises:
         AuditError: as `load`; or it takes other arguments.
     """
     if name in registry:
         return
-    function, (first, *keywords) = load(kind, registry, name), CALLS[kind]
+    function, (first, *keywords) = load(kind, registry, name), _CALLS[kind]
     try:
         inspect.signature(function, follow_wrapped=False).bind(first, **dict.fromkeys(keywords))
     except (TypeError, ValueError) as error:

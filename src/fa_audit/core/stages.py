@@ -65,8 +65,8 @@ AUDIT = (
     "core/metrics.py",
     "audit/resampling.py",
 )
-TEXTS = ("protocol/sentences.py", "documents/")
-LOOK = "results/figures/paper.mplstyle"
+_TEXTS = ("protocol/sentences.py", "documents/")
+_LOOK = "results/figures/paper.mplstyle"
 
 # By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
 # where a slash ends it.
@@ -85,21 +85,21 @@ STAGES: dict[str, tuple[str, ...]] = {
         "audit/run_inputs.py",
     ),
     "audit_model": (*NETWORK, *CHECKS, *AUDIT, "audit/model_audit.py"),
-    "report_model": (*CHECKS, *TEXTS),
+    "report_model": (*CHECKS, *_TEXTS),
     "tidy_setting": CHECKS,
     "tidy": CHECKS,
-    "draw_figure": (*CHECKS, *TEXTS, LOOK),
-    "build_table": (*CHECKS, *TEXTS, "methods/claims.yaml"),
-    "build_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
-    "draw_scorecard": (*CHECKS, *TEXTS, LOOK, "experiments/published.py"),
-    "build_report": (*CHECKS, *TEXTS, "experiments/published.py", "methods/claims.yaml"),
+    "draw_figure": (*CHECKS, *_TEXTS, _LOOK),
+    "build_table": (*CHECKS, *_TEXTS, "methods/claims.yaml"),
+    "build_scorecard": (*CHECKS, *_TEXTS, "experiments/published.py"),
+    "draw_scorecard": (*CHECKS, *_TEXTS, _LOOK, "experiments/published.py"),
+    "build_report": (*CHECKS, *_TEXTS, "experiments/published.py", "methods/claims.yaml"),
 }
 # Whatever a stage runs counts with what it imports from these rooms, and from the folders of its
 # user.
 FOLLOWED = ("data", "methods", "networks", "results")
-WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
-LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
-SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
+_WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
+_LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
+_SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
 
 
 @cache
@@ -114,7 +114,7 @@ def code_digest(stage: str, *entries: str) -> str:
         AuditError: a file is not Python source.
     """
     contents = [
-        [path.name, _content(path, stage not in WORDLESS)] for path in stage_files(stage, *entries)
+        [path.name, _content(path, stage not in _WORDLESS)] for path in stage_files(stage, *entries)
     ]
     return " ".join([digest_of(sorted(contents)), *entries])
 
@@ -247,7 +247,7 @@ def _form(node: object, texts: bool) -> str:
     if isinstance(node, ast.JoinedStr):
         ignored = "^$" if texts else "^$| "  # Python 3.12 has empty parts
         return f"JoinedStr({_form([part for part in node.values if not _is_text(part, ignored)], texts)})"
-    if _is_text(node, SENTENCE) and not texts:
+    if _is_text(node, _SENTENCE) and not texts:
         return "Text"
     if not isinstance(node, ast.AST):
         return repr(node)
@@ -267,7 +267,7 @@ def _says_only(node: object) -> bool:
         return False
     if isinstance(node.value, ast.Constant):
         return True
-    return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in LOGS
+    return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in _LOGS
 
 
 def _is_text(node: object, pattern: str | re.Pattern[str]) -> bool:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fa_audit.core.errors import AuditError, printable, shortened
 
-MOST_PROBLEMS = 5  # in one message
+_MOST_PROBLEMS = 5  # in one message
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
@@ -64,8 +64,8 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
     """
     found = list(dict.fromkeys(map(printable, problems)))
     lines = [f"{line_of(text.partition(': ')[0]) or where}: {text}" for text in found]
-    if len(lines) > MOST_PROBLEMS:
-        lines[MOST_PROBLEMS:] = [f"... and {len(lines) - MOST_PROBLEMS} more"]
+    if len(lines) > _MOST_PROBLEMS:
+        lines[_MOST_PROBLEMS:] = [f"... and {len(lines) - _MOST_PROBLEMS} more"]
     return AuditError("\n  ".join(lines))
 
 

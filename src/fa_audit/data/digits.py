@@ -15,7 +15,7 @@ import torch
 from fa_audit.core.registry import naming_extras
 from fa_audit.data.dataset import Dataset
 
-BRIGHTEST = 16  # pixel values are counts 0..16
+_BRIGHTEST = 16  # pixel values are counts 0..16
 
 
 def digits(data_root: Path) -> Dataset:
@@ -39,7 +39,7 @@ def digits(data_root: Path) -> Dataset:
         test_images=images[test],
         test_labels=labels[test],
         classes=10,
-        scale=BRIGHTEST,
+        scale=_BRIGHTEST,
         mean=(0.305,),
         std=(0.376,),
         padding=1,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
-FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")  # begin a formula in a spreadsheet
-HTML_STYLE = (
+_MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
+_FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")  # begin a formula in a spreadsheet
+_HTML_STYLE = (
     "<style>body{font:14px sans-serif}table{border-collapse:collapse}"
     "th,td{padding:3px 8px;border-bottom:1px solid #ccc}</style>"
 )
@@ -64,7 +64,7 @@ def to_csv(table: Table) -> str:
 
 
 def _inert(value: Any) -> Any:
-    is_formula = isinstance(value, str) and value.startswith(FORMULA_MARKS)
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA_MARKS)
     return f"'{value}" if is_formula else value
 
 
@@ -72,7 +72,7 @@ def to_markdown(table: Table) -> str:
     """Format a GitHub-flavoured table under its caption."""
     rules = ["---:" if right else "---" for right in right_aligned(table)]
     lines = [[escape_markdown(column) for column in table.columns], rules]
-    lines += rendered(table, MARKDOWN)
+    lines += rendered(table, _MARKDOWN)
     caption = f"{escape_markdown(table.caption)}\n\n" if table.caption else ""
     return caption + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -96,7 +96,7 @@ def to_html(table: Table) -> str:
     with pd.option_context("display.max_colwidth", None):  # else pandas cuts long texts
         body = frame.to_html(index=False, border=0, justify="left")
     caption = f"<p>{html.escape(table.caption)}</p>"
-    return f'<!DOCTYPE html>\n<meta charset="utf-8">{HTML_STYLE}\n{caption}\n{body}\n'
+    return f'<!DOCTYPE html>\n<meta charset="utf-8">{_HTML_STYLE}\n{caption}\n{body}\n'
 
 
 def one_line(text: str) -> str:
@@ -107,7 +107,7 @@ def one_line(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Escape every character that markdown or a markdown table would interpret inside a line."""
-    return one_line(text).translate(MARKDOWN_SPECIAL)
+    return one_line(text).translate(_MARKDOWN_SPECIAL)
 
 
 def right_aligned(table: Table) -> list[bool]:
@@ -129,7 +129,7 @@ class Dialect:
 
 
 PLAIN = Dialect(one_line)
-MARKDOWN = Dialect(escape_markdown)
+_MARKDOWN = Dialect(escape_markdown)
 
 
 def rendered(table: Table, dialect: Dialect) -> list[list[str]]:

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from fa_audit.documents.document import Document, capital
 from fa_audit.documents.formats import Dialect, Table, one_line, rendered, right_aligned
 
-PACKAGES = "booktabs,graphicx"
+_PACKAGES = "booktabs,graphicx"
 LONG = 40  # characters of a text from which its column breaks into lines
-SPECIAL = str.maketrans(
+_SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
@@ -25,7 +25,7 @@ SYMBOLS = {
     "≈": r"\approx", "→": r"\to", "∞": r"\infty", "‖": r"\|", "·": r"\cdot", "log10": r"\log_{10}",
 }  # fmt: skip
 # Norms, powers of ten, minus signs before digits, symbols.
-MATHEMATICS = re.compile(
+_MATHEMATICS = re.compile(
     r"(\|\|\w+(?:\+1)?\|\|"
     r"|(?<![.\w])\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)|(?<=penalty)\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)"
     rf"|(?<![^\s(\[])-(?=\d)|{'|'.join(map(re.escape, SYMBOLS))})"
@@ -43,8 +43,8 @@ def escape_latex(text: str) -> str:
     '50\\\\% of $\\\\|g_L\\\\|$ $\\\\ge$ $10^{-7}$'
     """
     # Every other part is what the pattern has found.
-    parts = MATHEMATICS.split(one_line(text))
-    parts[::2] = [part.translate(SPECIAL) for part in parts[::2]]
+    parts = _MATHEMATICS.split(one_line(text))
+    parts[::2] = [part.translate(_SPECIAL) for part in parts[::2]]
     parts[1::2] = [f"${_mathematics(part)}$" for part in parts[1::2]]
     return "".join(parts)
 
@@ -59,7 +59,7 @@ def _mathematics(text: str) -> str:
     return SYMBOLS.get(text, text)
 
 
-LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
+_LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
 
 
 def slug(*parts: str) -> str:
@@ -72,7 +72,7 @@ def slug(*parts: str) -> str:
 
 
 # The natural width, or that of the text where it is less.
-BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
+_BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
 
 
 def to_latex(table: Table) -> str:
@@ -83,7 +83,7 @@ def to_latex(table: Table) -> str:
     """
     title, stop, notes = one_line(table.caption).partition(". ")
     lines = [f"% {comment}" for comment in table.origin.split("; ") if comment]
-    lines += [rf"% needs \usepackage{{{PACKAGES}}}", r"\begin{table}[htbp]", r"\centering\small"]
+    lines += [rf"% needs \usepackage{{{_PACKAGES}}}", r"\begin{table}[htbp]", r"\centering\small"]
     if title:
         caption = escape_latex(title + stop.strip())
         label = rf"\label{{tab:{table.name}}}" if table.name else ""
@@ -93,8 +93,8 @@ def to_latex(table: Table) -> str:
     for right, cells in zip(right_aligned(table), columns):
         longest = max((len(cell) for cell in cells if isinstance(cell, str)), default=0)
         kinds += r"p{5cm}" if longest > LONG else "lr"[right]
-    lines += [rf"{BEGIN}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
-    header, *body = [map(escape_latex, table.columns), *rendered(table, LATEX)]
+    lines += [rf"{_BEGIN}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
+    header, *body = [map(escape_latex, table.columns), *rendered(table, _LATEX)]
     lines += [_row(header), r"\midrule", *map(_row, body), r"\bottomrule", r"\end{tabular}}"]
     if notes:
         lines.append(rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(notes)}}}")
@@ -110,7 +110,7 @@ def document_to_latex(document: Document) -> str:
     ``tab:LABEL-...``.
     """
     lines = [
-        rf"% needs \usepackage{{{PACKAGES}}}",
+        rf"% needs \usepackage{{{_PACKAGES}}}",
         rf"\subsection*{{{_breakable(document.title)}}}",
         _breakable(capital(document.lead)),
     ]

@@ -150,7 +150,7 @@ class Monitor(Strict):
     )
 
 
-NO_MONITOR = Monitor.model_construct(stop_on=[])
+_NO_MONITOR = Monitor.model_construct(stop_on=[])
 
 
 class Task(Strict):
@@ -195,7 +195,7 @@ class SettingEntry(Budget):
             "the untrained network"
         ),
     )
-    monitor: Monitor = Field(NO_MONITOR, description="replaces the configuration's monitor")
+    monitor: Monitor = Field(_NO_MONITOR, description="replaces the configuration's monitor")
     vary: dict[str, Annotated[Different[Option], Field(min_length=1)]] = Field(
         {},
         min_length=1,
@@ -366,7 +366,7 @@ class Configuration(Strict):
         {}, description="limits of the checks (docs/protocol.md)"
     )
     monitor: Monitor = Field(
-        NO_MONITOR,
+        _NO_MONITOR,
         description=(
             "trainings end after the first epoch at which all these checks fire; baselines never do"
         ),

@@ -29,7 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mlp": {"width": 512, "depth": 2, "activation": "relu"},
 }
 GIVEN = {"image_shape", "classes"}  # by the data set
-COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
     "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as"
     " default, or None for a positive number that it chooses itself unless one is given"
@@ -79,7 +79,7 @@ def arguments_of(kind: Any) -> dict[str, Any]:
         if isinstance(kind, type):
             del parameters[0]  # self
         for one in parameters:
-            if one.kind not in COLLECTED:
+            if one.kind not in _COLLECTED:
                 found.setdefault(one.name, one.default)
         if Parameter.VAR_KEYWORD not in [one.kind for one in parameters]:
             break

@@ -19,24 +19,24 @@ from torch import nn
 
 from fa_audit.networks.network import Conv3x3, Network, Vector
 
-SMALLEST_SIDE = (
+_SMALLEST_SIDE = (
     2  # a map of one pixel would leave BatchNorm nothing to average over but the minibatch
 )
 
 
-def halved(sides: tuple[int, int]) -> tuple[int, int]:
-    """Halve the sides of a map, unless one would become shorter than `SMALLEST_SIDE`."""
-    return (sides[0] // 2, sides[1] // 2) if min(sides) // 2 >= SMALLEST_SIDE else sides
+def _halved(sides: tuple[int, int]) -> tuple[int, int]:
+    """Halve the sides of a map, unless one would become shorter than `_SMALLEST_SIDE`."""
+    return (sides[0] // 2, sides[1] // 2) if min(sides) // 2 >= _SMALLEST_SIDE else sides
 
 
 class Stage(nn.Sequential):
-    """Convolution, BatchNorm, pooling and ReLU, ``(B, c, H, W) -> (B, d, *halved((H, W)))``.
+    """Convolution, BatchNorm, pooling and ReLU, ``(B, c, H, W) -> (B, d, *_halved((H, W)))``.
 
     Pooling before ReLU has the same bits as after it, and leaves it a quarter of the work.
     """
 
     def __init__(self, channels: int, width: int, sides: tuple[int, int]) -> None:
-        pooling = [nn.MaxPool2d(2)] if halved(sides) != sides else []
+        pooling = [nn.MaxPool2d(2)] if _halved(sides) != sides else []
         super().__init__(Conv3x3(channels, width), nn.BatchNorm2d(width), *pooling, nn.ReLU())
 
 
@@ -59,7 +59,7 @@ class BatchNormCNN(Network):
         channels, *sides = image_shape
         shapes = [tuple(sides)]
         for _ in range(max(depth, 1)):
-            shapes.append(halved(shapes[-1]))
+            shapes.append(_halved(shapes[-1]))
         self.embed = Stage(channels, width, shapes[0])
         stages = [Stage(width, width, shape) for shape in shapes[1:depth]]
         rows, columns = shapes[-1]

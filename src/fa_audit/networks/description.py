@@ -43,7 +43,7 @@ from fa_audit.networks.trace import (
     untouched,
 )
 
-FEW = 4  # samples between which states are exchanged
+_FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
 ALIKE = 1e-4  # difference of two samples' outputs, of their length, below which it tells nothing
 ROUNDING = 1e-6  # likewise, what kernels that sum in another order change
@@ -340,7 +340,7 @@ class DescribedNetwork(Network):
         Raises:
             AuditError: a state is not whole, and the description does not say ``partial=True``.
         """
-        few = x[:FEW] if runs_on(self, x[:FEW]) else x
+        few = x[:_FEW] if runs_on(self, x[:_FEW]) else x
         logits, states = self(few, return_hidden=True)
         if distance(logits, logits.roll(1, 0), logits) is None:  # a few samples may be alike
             few = x

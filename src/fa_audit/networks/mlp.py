@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fa_audit.core.errors import unknown
 from fa_audit.networks.network import Network
 
-ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
+_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class Layer(nn.Module):
@@ -24,7 +24,7 @@ class Layer(nn.Module):
     def __init__(self, inputs: int, width: int, activation: str) -> None:
         super().__init__()
         self.linear = nn.Linear(inputs, width)
-        self.activation = ACTIVATIONS[activation]()
+        self.activation = _ACTIVATIONS[activation]()
 
     def forward(self, h: Tensor) -> Tensor:
         return self.activation(self.linear(h.flatten(1)))
@@ -54,8 +54,8 @@ class MLP(Network):
         activation: str = "relu",
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise unknown("activation", activation, ACTIVATIONS, where="mlp")
+        if activation not in _ACTIVATIONS:
+            raise unknown("activation", activation, _ACTIVATIONS, where="mlp")
         self.width, self.classes = width, classes
         self.embed = Layer(prod(image_shape), width, activation)
         self.blocks = nn.ModuleList(Layer(width, width, activation) for _ in range(depth))

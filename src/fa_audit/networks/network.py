@@ -13,7 +13,7 @@ from torch import Tensor, nn
 Skip = Literal["outside", "inside", "none"]
 
 
-def vector_of(h: Tensor) -> Tensor:
+def _vector_of(h: Tensor) -> Tensor:
     """Return the vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its
     spatial mean.
     """
@@ -28,7 +28,7 @@ class Vector(nn.Module):
     """
 
     def forward(self, h: Tensor) -> Tensor:
-        return vector_of(h)
+        return _vector_of(h)
 
 
 class Conv3x3(nn.Conv2d):
@@ -99,15 +99,15 @@ class Network(nn.Module):
         return self.widths[layer] if self.widths else self.width
 
     def read(self, h: Tensor) -> Tensor:
-        """Return the vector ``(B, d)`` of a state, see `vector_of`."""
-        return vector_of(h)
+        """Return the vector ``(B, d)`` of a state, see `_vector_of`."""
+        return _vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
         """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at the
         whole state.
         """
         # Moving a spatial mean by delta moves every position by delta, hence the sum.
-        return g.sum(dim=(2, 3)) if g.dim() == 4 else vector_of(g)
+        return g.sum(dim=(2, 3)) if g.dim() == 4 else _vector_of(g)
 
     @staticmethod
     def lift(vector: Tensor, like: Tensor) -> Tensor:

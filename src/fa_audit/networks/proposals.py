@@ -24,10 +24,10 @@ from fa_audit.networks.readings import reading_of
 from fa_audit.networks.states import INPUT, Description, Place, matching, order_of, reader_of
 from fa_audit.networks.trace import equal, reads_data, untouched
 
-TRIED = 8  # groups of modules, those with most parameters first
+_TRIED = 8  # groups of modules, those with most parameters first
 ENDS = 2  # modules that may read the last state
 ALIKE = 0.8  # share of the largest part that counts as much as the largest
-LEAST_COVERED = 0.5  # of the layers, between states that nobody named
+_LEAST_COVERED = 0.5  # of the layers, between states that nobody named
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 Names = tuple[str, ...]
 
@@ -120,7 +120,7 @@ def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Pro
     """
     for proposal in propose(model, batch):
         fits = reads in (None, proposal.description.reads)
-        if fits and proposal.covered >= LEAST_COVERED:
+        if fits and proposal.covered >= _LEAST_COVERED:
             return proposal
     return None
 
@@ -145,7 +145,7 @@ def _candidates(model: nn.Module) -> list[Names]:
                 names.append(name)
         parameters = [p for name in names for p in modules[name].parameters()]
         sizes[tuple(names)] = sum(p.numel() for p in parameters)
-    return sorted(sizes, key=sizes.__getitem__, reverse=True)[:TRIED]
+    return sorted(sizes, key=sizes.__getitem__, reverse=True)[:_TRIED]
 
 
 def _fitting(

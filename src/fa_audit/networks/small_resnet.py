@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fa_audit.networks.network import Conv3x3, Network, Vector
 
 
-def normalised_conv(channels: int, width: int) -> list[nn.Module]:
+def _normalised_conv(channels: int, width: int) -> list[nn.Module]:
     """Return a 3 x 3 convolution that keeps the resolution, and BatchNorm."""
     return [Conv3x3(channels, width), nn.BatchNorm2d(width)]
 
@@ -29,7 +29,7 @@ class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            *normalised_conv(width, width), nn.ReLU(), *normalised_conv(width, width)
+            *_normalised_conv(width, width), nn.ReLU(), *_normalised_conv(width, width)
         )
         self.activation = nn.ReLU()
 
@@ -47,7 +47,7 @@ class SmallResNet(Network):
     ) -> None:
         super().__init__()
         self.width, self.classes = width, classes
-        self.embed = nn.Sequential(*normalised_conv(image_shape[0], width), nn.ReLU())
+        self.embed = nn.Sequential(*_normalised_conv(image_shape[0], width), nn.ReLU())
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
         self.head = nn.Sequential(
             OrderedDict([("mean", Vector()), ("linear", nn.Linear(width, classes))])

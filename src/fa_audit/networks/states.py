@@ -21,7 +21,7 @@ from fa_audit.core.errors import AuditError, printable, shortened
 from fa_audit.networks.trace import equal
 
 INPUT = "input:"
-NEAR = 4  # names in an error
+_NEAR = 4  # names in an error
 
 
 class HookPoint(nn.Identity):
@@ -195,7 +195,7 @@ def matching(model: nn.Module, entry: str) -> dict[nn.Module, str]:
         if name and pattern.fullmatch(name):
             found.setdefault(module, name)
     if not found:
-        near = difflib.get_close_matches(entry, names, NEAR) or names[1 : NEAR + 1]
+        near = difflib.get_close_matches(entry, names, _NEAR) or names[1 : _NEAR + 1]
         raise AuditError(
             f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module. There are"
             f" {', '.join(near) or 'none'}."

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from fa_audit.networks.network import Network, Vector
 
-PATCH, HEADS, MLP_RATIO = 4, 4, 4
-POSITION_STD = 0.02
+PATCH, _HEADS, _MLP_RATIO = 4, 4, 4
+_POSITION_STD = 0.02
 
 
 class PatchEmbedding(nn.Module):
@@ -36,9 +36,9 @@ class PatchEmbedding(nn.Module):
         self.padding = [amount for side in reversed(sides) for amount in (0, -side % PATCH)]
         self.project = nn.Conv2d(channels, width, PATCH, stride=PATCH)
         count = 1 + prod(ceil(side / PATCH) for side in sides)
-        self.cls = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, width), std=POSITION_STD))
+        self.cls = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, width), std=_POSITION_STD))
         self.position = nn.Parameter(
-            nn.init.trunc_normal_(torch.empty(1, count, width), std=POSITION_STD)
+            nn.init.trunc_normal_(torch.empty(1, count, width), std=_POSITION_STD)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,12 +53,12 @@ class Attention(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        inner = HEADS * max(1, width // HEADS)
+        inner = _HEADS * max(1, width // _HEADS)
         self.query_key_value = nn.Linear(width, 3 * inner)
         self.out = nn.Linear(inner, width)
 
     def forward(self, h: Tensor) -> Tensor:
-        q, k, v = self.query_key_value(h).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.query_key_value(h).unflatten(-1, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
         weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(dim=-1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
@@ -72,7 +72,7 @@ class Block(nn.Module):
         self.attention = Attention(width)
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = nn.Sequential(
-            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
+            nn.Linear(width, _MLP_RATIO * width), nn.GELU(), nn.Linear(_MLP_RATIO * width, width)
         )
 
     def forward(self, h: Tensor) -> Tensor:

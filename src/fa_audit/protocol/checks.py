@@ -441,7 +441,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
 }
 
 
-def of_limit(limit: str) -> Check:
+def _of_limit(limit: str) -> Check:
     """Return the first check that has a limit."""
     return next(check for check in CHECKS.values() if check.limit == limit)
 

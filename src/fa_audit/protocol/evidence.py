@@ -12,7 +12,7 @@ from fa_audit.core.measured import AT_INPUT, Interval, Measured, Model, Number
 from fa_audit.protocol.limits import DiagnosticThresholds
 
 ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
-COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
+_COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
 
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63, description="an integer >= 0")]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fraction 0..1")]
@@ -188,7 +188,7 @@ class Evidence(Model):
     def _are_cosines(self) -> Self:
         for metrics in (*self.credit, self.deep):
             for name, measured in metrics.items():
-                bounded = name.removesuffix(AT_INPUT) in COSINES
+                bounded = name.removesuffix(AT_INPUT) in _COSINES
                 if bounded and abs(measured.value or 0.0) > 1 + ROUNDING:
                     raise PydanticCustomError("cosine", "expected cosines from -1 to 1")
         return self

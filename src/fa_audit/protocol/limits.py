@@ -75,7 +75,7 @@ FIELDS = {
     "depth_margin": "frozen_acc_margin_pp",
     "saturation": "loss_saturation",
 }
-RANGES = {
+_RANGES = {
     "stability_drift_ceiling": (-1.0, 1.0, "a cosine from -1 to 1"),
     "frozen_acc_margin_pp": (-100.0, 100.0, "percentage points from -100 to 100"),
     "": (math.ulp(0.0), sys.float_info.max, "a finite number > 0"),
@@ -84,7 +84,7 @@ RANGES = {
 
 def _checked(name: str, value: Any) -> float:
     """Check a limit and return it as a float."""
-    low, high, expected = RANGES.get(name, RANGES[""])
+    low, high, expected = _RANGES.get(name, _RANGES[""])
     try:
         limit = float(value)
     except (TypeError, ValueError):

@@ -14,12 +14,12 @@ from fa_audit.protocol.judge import Finding, Judgement
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
 RETRAIN = "Lower the learning rate and train again."
-NOTHING = f"Anything else: no other number of this audit can be trusted. {RETRAIN}"
-UNTRUE_AT = (
+_NOTHING = f"Anything else: no other number of this audit can be trusted. {RETRAIN}"
+_UNTRUE_AT = (
     "The backward pass of the model is not the derivative of its forward pass (states {}): norms of"
     " gradients there are estimated from changes of the loss."
 )
-OWN_BACKWARD = (
+_OWN_BACKWARD = (
     "the backward pass is the model's own. Audit the same weights in a model of torch's own layers,"
     " and give what the backward pass computes as credits (docs/recipes.md)"
 )
@@ -27,12 +27,12 @@ UNKNOWN = (
     "the backward pass was not compared with the forward pass (see the warnings), and may not be"
     " its derivative"
 )
-NOT_GIVEN = "no credits were audited (credits=, draw=)"
+_NOT_GIVEN = "no credits were audited (credits=, draw=)"
 DEEP = "That a deep block learns: freeze some blocks to find out."
-ONE = "Any of this about the method: it is one network. Audit other seeds."
+_ONE = "Any of this about the method: it is one network. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
 # What to do where a check was not evaluated, by its cause, in place of what its entry says.
-INSTEAD = {
+_INSTEAD = {
     "untrue gradient": "",
     "contradicted accuracy": "Give the accuracy of this very model on these data.",
 }
@@ -61,8 +61,8 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
         judgement: of audits, not of rows of a table.
     """
     if not judgement.finite:
-        return [NOT_FINITE], [NOTHING]
-    ruled = rulings(judgement)
+        return [NOT_FINITE], [_NOTHING]
+    ruled = _rulings(judgement)
     kinds = CHECKS | CREDITS
     ranked = sorted(ruled, key=lambda name: kinds[name].rank)
     may = [ruled[name].may for name in ranked if ruled[name].may]
@@ -70,16 +70,16 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
     for audit in judgement.networks:
         untrue |= set(audit.untrue)
     if untrue:
-        may.insert(0, UNTRUE_AT.format(", ".join(map(str, sorted(untrue)))))
+        may.insert(0, _UNTRUE_AT.format(", ".join(map(str, sorted(untrue)))))
     may_not: dict[str, str] = {}
     for ruling in ruled.values():
         if ruling.may_not:  # one of the credits where all are closed for one reason
             may_not.setdefault(ruling.reason, ruling.may_not)
-    rest = [DEEP, ONE] if judgement.count == 1 else [DEEP]
+    rest = [DEEP, _ONE] if judgement.count == 1 else [DEEP]
     return may, [*may_not.values(), *rest]
 
 
-def rulings(judgement: Judgement) -> dict[str, Ruling]:
+def _rulings(judgement: Judgement) -> dict[str, Ruling]:
     """Return the ruling on every check and credit metric."""
     ruled = {name: _ruling(name, found, judgement) for name, found in judgement.findings.items()}
     closed = _closed(judgement)
@@ -98,9 +98,9 @@ def _closed(judgement: Judgement) -> str:
     """Return why nothing may be written of credits; empty if D2 decides."""
     for audit in judgement.networks:
         if audit.untrue:
-            return OWN_BACKWARD
+            return _OWN_BACKWARD
         if not audit.credit:
-            return NOT_GIVEN
+            return _NOT_GIVEN
         # The first block's gradient may be small without any other being so.
         floor, fires = audit.checks["reference"].threshold, CHECKS["reference"].fires
         low = [str(state.layer) for state in audit.layers[2:-1] if fires(state.grad_norm, floor)]
@@ -139,7 +139,7 @@ def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, st
     kind = found.kind
     if found.fires is None:
         open_ = next(outcome for outcome in found.outcomes if outcome.fires is None)
-        remedy = INSTEAD.get(open_.cause, kind.when_open)
+        remedy = _INSTEAD.get(open_.cause, kind.when_open)
         return None, f"{kind.label} is not evaluated ({open_.note})", remedy
     doubted = any(audit.warned("weak baseline") for audit in judgement.networks)
     if kind.unit == "points" and doubted:

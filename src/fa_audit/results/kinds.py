@@ -13,7 +13,7 @@ from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 
 
-SCORECARD = "fa_audit.results.figures.scorecard_figure:draw"
+_SCORECARD = "fa_audit.results.figures.scorecard_figure:draw"
 
 
 def caption(kind: str) -> str:
@@ -27,7 +27,7 @@ def caption(kind: str) -> str:
     if kind in TABLES:
         return ""
     if kind in FIGURES or kind == "scorecard":
-        docstring = _docstring(FIGURES.get(kind, SCORECARD))
+        docstring = _docstring(FIGURES.get(kind, _SCORECARD))
     else:
         docstring = documentation("kind", {}, kind)
     if not docstring:

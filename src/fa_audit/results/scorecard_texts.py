@@ -33,7 +33,7 @@ def summary_line(rows: pd.DataFrame) -> str:
     )
 
 
-def released_line(published: Published, rows: pd.DataFrame) -> str:
+def _released_line(published: Published, rows: pd.DataFrame) -> str:
     """Return the share of numbers that agree with runs of the released script alone."""
     alone = sum_of(counted(rows), "released_verdict")
     script = published.released_script
@@ -65,7 +65,7 @@ def write_scorecard(published: Published, rows: pd.DataFrame, paths: Iterable[st
 
 def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     """Return the headline, the claims and the differences as Markdown."""
-    head = f"{summary_line(rows)}.\n\n{released_line(published, rows)}.\n\n"
+    head = f"{summary_line(rows)}.\n\n{_released_line(published, rows)}.\n\n"
     return head + "\n".join(
         f"## {formats.to_markdown(table)}" for table in _tables(published, rows)
     )

@@ -15,7 +15,7 @@ from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement, judge
 
 # Keys of a model's entry that differ between its seeds.
-OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")
+_OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
 
@@ -108,7 +108,7 @@ def _identity(audit: Audit) -> dict[str, Any]:
     shared: dict[str, Any] = {"method": audit.method}
     if audit.spec is not None:
         shared = {"spec": audit.spec | {"seed": "any"}}
-    entry = {key: value for key, value in audit.entry.items() if key not in OF_THE_WEIGHTS}
+    entry = {key: value for key, value in audit.entry.items() if key not in _OF_THE_WEIGHTS}
     shared |= {"entry": entry, "thresholds": audit.thresholds.limits}
     for key in ("blocks", "states", "reads"):
         shared[key] = audit.about.get(key, ABSENT)

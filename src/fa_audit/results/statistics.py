@@ -81,10 +81,10 @@ def with_margin(runs: pd.DataFrame) -> pd.DataFrame:
     not evaluated.
     """
     runs = runs.astype({"accuracy": float, "own_frozen_acc": float})
-    return runs.assign(margin=margin_of(runs, "own_frozen_acc", "depth"))
+    return runs.assign(margin=_margin_of(runs, "own_frozen_acc", "depth"))
 
 
-def margin_of(runs: pd.DataFrame, baseline: str, check: str) -> pd.Series:
+def _margin_of(runs: pd.DataFrame, baseline: str, check: str) -> pd.Series:
     """Return accuracy minus a column's baseline, a fraction; NaN if `check` was not evaluated."""
     margins: pd.Series = depth_margin(runs["accuracy"].astype(float), runs[baseline].astype(float))
     return margins.where(runs[f"{check}_fires"].notna()) if f"{check}_fires" in runs else margins

@@ -37,9 +37,9 @@ WORK = (
     "checkpoint_sha256",
     "audit_sha256",
 )
-PACKED = "all audits of a setting, as the workflow writes them to results/tidy/SETTING/audits.json"
-AS_TEXT = dict.fromkeys((*WORK[1:], "digest"), str)  # hexadecimal digits may look like numbers
-OF_SPEC = (
+_PACKED = "all audits of a setting, as the workflow writes them to results/tidy/SETTING/audits.json"
+_AS_TEXT = dict.fromkeys((*WORK[1:], "digest"), str)  # hexadecimal digits may look like numbers
+_OF_SPEC = (
     "method",
     "dataset",
     "architecture",
@@ -131,7 +131,7 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
         runs_table(audits).assign(audit=audits),
         layers_table(audits),
         trajectories_table(trajectories, audits),
-        work_table(audits),
+        _work_table(audits),
     )
     return Tidy(tuple(dict.fromkeys(audit.setting for audit in audits)), *tables)
 
@@ -145,15 +145,15 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     ``_interval_low`` and ``_interval_high``. ``finite`` is False if a state, gradient or logit is
     NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
-    return pd.DataFrame(map(run_row, audits))
+    return pd.DataFrame(map(_run_row, audits))
 
 
-def run_row(audit: Audit) -> dict[str, Any]:
+def _run_row(audit: Audit) -> dict[str, Any]:
     """Return the row of the table of runs."""
     spec = audit.spec or {"method": audit.method}
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]
-    row: dict[str, Any] = {**_key(audit), **{name: spec.get(name) for name in OF_SPEC}}
+    row: dict[str, Any] = {**_key(audit), **{name: spec.get(name) for name in _OF_SPEC}}
     row |= {"width": options.get("width"), "depth": options.get("depth", len(audit.layers) - 1)}
     for name in ("lr", *OWN_OPTIONS):
         row[name] = spec.get(name, DEPARTURES.get(name) if audit.spec else None)
@@ -263,7 +263,7 @@ def _flat(name: str, measured: Measured) -> dict[str, Any]:
     return columns
 
 
-def work_table(audits: Iterable[Audit]) -> pd.DataFrame:
+def _work_table(audits: Iterable[Audit]) -> pd.DataFrame:
     """Return one row per run and seed: time and device of its training, digests of its data and
     files.
     """
@@ -348,10 +348,10 @@ def read_packed(path: str | Path) -> list[Audit]:
         AuditError: the file is not of that form, or holds an audit that is not of a trained run of
             the setting that its folder is named by.
     """
-    found = read_json(path, PACKED)
+    found = read_json(path, _PACKED)
     reports = found.get("reports") if isinstance(found, dict) else None
     if not isinstance(reports, dict):
-        raise AuditError(f"{path}: found no reports; expected {PACKED}.")
+        raise AuditError(f"{path}: found no reports; expected {_PACKED}.")
     setting, audits = Path(path).parent.name, []
     for name, record in reports.items():
         where = f"{path}: {name}"
@@ -396,7 +396,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         AuditError: the file is missing, or is not a CSV with a header.
     """
     try:
-        return pd.read_csv(path, dtype=AS_TEXT)
+        return pd.read_csv(path, dtype=_AS_TEXT)
     except (OSError, ValueError) as error:
         raise AuditError(
             f"{path}: found no table ({error}); delete the file and make it again."

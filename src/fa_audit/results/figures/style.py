@@ -82,7 +82,7 @@ SEED = MARK | {"markeredgewidth": 0.5}
 AREA = MARK | {"marker": "s", "markersize": 7, "markeredgewidth": 0}
 RING = MARK | {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 0.7}
 # The dash shows a mean that has no neighbours, to which a line would lead.
-MEAN: Look = {
+_MEAN: Look = {
     "color": GREY,
     "marker": "_",
     "markersize": 7,
@@ -94,7 +94,7 @@ NOUGHT: Look = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
 # What an axis cannot show is an arrow at its end: label -> marker on a y axis, on an x axis, and
 # place as a fraction of the axis. 9 and 8 are arrows to the right and to the left: < and > are
 # markers of methods.
-ARROWS = {"infinite": ("^", 9, 0.96), "zero": ("v", 8, 0.04)}
+_ARROWS = {"infinite": ("^", 9, 0.96), "zero": ("v", 8, 0.04)}
 
 # Without dates and versions, so that the same figure is the same file.
 _METADATA: dict[str, dict[str, str | None]] = {
@@ -148,7 +148,7 @@ def legend_below(figure: Figure, entries: Mapping[str, Look], **options: Any) ->
     """
     looks = dict(entries)
     drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
-    for label, (marker, *_) in ARROWS.items():
+    for label, (marker, *_) in _ARROWS.items():
         if label in drawn:
             looks[label] = MARK | {"marker": marker}
     handles = [Line2D([], [], **look | {"label": label}) for label, look in looks.items()]
@@ -231,7 +231,7 @@ def mean_entries(
     for run, rows in groups.items():
         counts = rows.groupby(at)[columns].count().to_numpy()
         named[run] = f"{labels.get(run, run)} (n = {extent(counts[counts > 0]) or 0})"
-    return run_entries(groups, named) | {"one seed": SEED, MEAN["label"]: MEAN}
+    return run_entries(groups, named) | {"one seed": SEED, _MEAN["label"]: _MEAN}
 
 
 # --- texts
@@ -387,7 +387,7 @@ def mark_off_scale(
     is_log = getattr(ax, f"get_{axis}scale")() == "log"
     for label, hidden in (("infinite", values == np.inf), ("zero", (values <= 0) & is_log)):
         places = along[hidden]
-        upward, rightward, edge = ARROWS[label]
+        upward, rightward, edge = _ARROWS[label]
         edges = np.full(len(places), edge)
         look = {"linestyle": "none", "color": colour, "label": label}
         if not len(places):
@@ -441,5 +441,5 @@ def seeds_and_means(
     for run in reversed(groups):
         rows, look = groups[run], looks[run]
         means = rows.astype({y: float}).groupby(x)[y].mean()
-        ax.plot(means.index, means, **look | MEAN | {"color": look["color"]})
+        ax.plot(means.index, means, **look | _MEAN | {"color": look["color"]})
         points(ax, rows, x, y, look, label=run, hollow=hollow)

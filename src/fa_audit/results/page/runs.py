@@ -17,7 +17,7 @@ from fa_audit.results.reporting import report
 from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.statistics import summarise
 
-NO_SETTING = "models"  # the setting of audits without a specification
+_NO_SETTING = "models"  # the setting of audits without a specification
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def read_runs(
 def _key(audit: Audit) -> tuple[str, str, str]:
     """Return setting, name and specification without the seed."""
     if audit.spec is None:
-        return audit.setting or NO_SETTING, audit.run or audit.method, ""
+        return audit.setting or _NO_SETTING, audit.run or audit.method, ""
     spec = audit.spec
     options = {name: spec[name] for name in SHARED if name in spec}
     run = Run(**options, frozen=0 if spec["shallow"] else spec["frozen_blocks"])

@@ -22,10 +22,10 @@ from fa_audit.results.tables.rows import (
 from fa_audit.results.tidy import Tidy
 
 ACCURACY = Column("accuracy (%)", "accuracy", spread="deviation", scale=100, decimals=1)
-OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
-DEEP_COSINE = Column("deep cosine", f"deep_cosine{AT_INPUT}", spread="deviation", decimals=3)
+_OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
+_DEEP_COSINE = Column("deep cosine", f"deep_cosine{AT_INPUT}", spread="deviation", decimals=3)
 GROWTH = Column("max growth", "max_growth", "max")
-GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
+_GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 
 
 def _first_epoch(check: str) -> Column:
@@ -33,60 +33,60 @@ def _first_epoch(check: str) -> Column:
     return Column(heading, f"first_{check}_flag", spread="deviation", decimals=1, absent="never")
 
 
-REGIME = (GROWTH, GRADIENT, _first_epoch("scale"), _first_epoch("reference"))
-REGIME_NOTE = (
+_REGIME = (GROWTH, _GRADIENT, _first_epoch("scale"), _first_epoch("reference"))
+_REGIME_NOTE = (
     "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 "
     "fire: mean ± sample standard deviation over the seeds in which they do."
 )
-FOUR_CHECK_NOTE = (
+_FOUR_CHECK_NOTE = (
     "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and"
     " how many seeds agree; borderline: the distances' t-interval contains 0 (growth and "
     "gradient in decades, others as differences)."
 )
 
-MAIN_AUDIT = (
+_MAIN_AUDIT = (
     ACCURACY,
-    OWN_FROZEN,
+    _OWN_FROZEN,
     Column("margin (points)", "margin", scale=100, decimals=1, signed=True),
     Column("bp+frozen (%)", "bp_frozen_acc", scale=100, decimals=1),
     GROWTH,
-    GRADIENT,
+    _GRADIENT,
     THREE_CHECK,
     FOUR_CHECK,
 )
-MAIN_AUDIT_NOTE = (
+_MAIN_AUDIT_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over seeds;"
     " margin: accuracy minus own frozen baseline, seed by seed; growth: largest over seeds; "
-    f"||g_L||: median over seeds. {FOUR_CHECK_NOTE}"
+    f"||g_L||: median over seeds. {_FOUR_CHECK_NOTE}"
 )
 
 
 def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return accuracy, frozen baselines, scale, reference and verdicts of one setting."""
     shown = replace(tidy, runs=with_margin(tidy.runs))
-    caption = f"{title}. {MAIN_AUDIT_NOTE}"
-    return run_table(shown, MAIN_AUDIT, caption=caption, labels=labels)
+    caption = f"{title}. {_MAIN_AUDIT_NOTE}"
+    return run_table(shown, _MAIN_AUDIT, caption=caption, labels=labels)
 
 
-COMPARISON = (ACCURACY, OWN_FROZEN, *REGIME, THREE_CHECK, FOUR_CHECK)
-COMPARISON_NOTE = (
+_COMPARISON = (ACCURACY, _OWN_FROZEN, *_REGIME, THREE_CHECK, FOUR_CHECK)
+_COMPARISON_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same "
-    f"setting: mean over seeds; {REGIME_NOTE} {FOUR_CHECK_NOTE}"
+    f"setting: mean over seeds; {_REGIME_NOTE} {_FOUR_CHECK_NOTE}"
 )
 
 
 def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one row per setting and run: architectures, data sets or controls compared."""
-    caption = f"{title}. {COMPARISON_NOTE}"
-    return run_table(tidy, COMPARISON, caption=caption, labels=labels)
+    caption = f"{title}. {_COMPARISON_NOTE}"
+    return run_table(tidy, _COMPARISON, caption=caption, labels=labels)
 
 
 SIZES = ("width", "depth", "epochs", "lr", *OWN_OPTIONS)
-VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, *REGIME, THREE_CHECK)
-VARIATION_NOTE = (
+_VARIATION = (ACCURACY, _OWN_FROZEN, _DEEP_COSINE, *_REGIME, THREE_CHECK)
+_VARIATION_NOTE = (
     "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1):"
     " mean ± sample standard deviation over seeds; own frozen baseline of the same network and "
-    f"budget: mean over seeds; {REGIME_NOTE}"
+    f"budget: mean over seeds; {_REGIME_NOTE}"
 )
 
 
@@ -103,9 +103,9 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
         setting, run = row
         return (order.index(run), *first.loc[setting, varied])
 
-    columns = (*map(_option, varied), *VARIATION)
+    columns = (*map(_option, varied), *_VARIATION)
     rows = sorted(by_setting(tidy), key=place)
-    caption = f"{title}. {VARIATION_NOTE}"
+    caption = f"{title}. {_VARIATION_NOTE}"
     table = run_table(tidy, columns, rows=rows, caption=caption, labels=labels)
     if not varied or first.duplicated(varied).any():
         return table
@@ -124,19 +124,19 @@ def _option(name: str) -> TextColumn:
     return TextColumn(name, cell)
 
 
-PENALTY = (
+_PENALTY = (
     ACCURACY,
-    DEEP_COSINE,
+    _DEEP_COSINE,
     Column("fresh-B null", f"fresh_b_mean{AT_INPUT}", decimals=3),
     Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3),
     Column("deep rho", f"deep_rho{AT_INPUT}", spread="deviation", decimals=3),
     Column("nudging (nats)", f"deep_nudging{AT_INPUT}"),
     GROWTH,
     Column("median ||h_L||", "hidden_norm_last", "median"),
-    GRADIENT,
+    _GRADIENT,
     THREE_CHECK,
 )
-PENALTY_NOTE = (
+_PENALTY_NOTE = (
     "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): mean "
     "± sample standard deviation over seeds; fresh-B null (the deep cosine with 20 feedback "
     "draws that the network has never seen): mean and standard deviation of the draws, averaged "
@@ -161,23 +161,23 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
         text = short_number(penalties[run]) if penalties[run] else "0"
         named[run] = f"{labels.get(methods[run], methods[run])}, {text}"
     rows = [(tidy.settings[0], run) for run in runs]
-    table = run_table(tidy, PENALTY, rows=rows, caption=f"{title}. {PENALTY_NOTE}", labels=named)
+    table = run_table(tidy, _PENALTY, rows=rows, caption=f"{title}. {_PENALTY_NOTE}", labels=named)
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
 # The cosine with the training feedback is that of float32 credits: draws that differ by less do not
 # differ.
-RESOLUTION = 1e-6
-NULL_CALIBRATION = (
+_RESOLUTION = 1e-6
+_NULL_CALIBRATION = (
     ACCURACY,
-    DEEP_COSINE,
+    _DEEP_COSINE,
     Column("null mean", f"fresh_b_mean{AT_INPUT}", spread="deviation", decimals=3),
     Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3),
     Column("z", "z", spread="deviation", decimals=1, signed=True),
     Column("clamped cosine", f"deep_clamped_cosine{AT_INPUT}", spread="deviation", decimals=3),
-    GRADIENT,
+    _GRADIENT,
 )
-NULL_CALIBRATION_NOTE = (
+_NULL_CALIBRATION_NOTE = (
     "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean over "
     "the blocks l >= 1; null: mean and sample standard deviation of the same over 20 feedback "
     "draws that the network has never seen; z: deep cosine minus null mean, in null deviations, "
@@ -192,7 +192,7 @@ def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Ta
     """Return deep cosines next to those under fresh feedback."""
     names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
     cosine, mean, deviation = (tidy.runs[f"{name}{AT_INPUT}"].astype(float) for name in names)
-    z = (cosine - mean) / deviation.where(deviation > RESOLUTION)
+    z = (cosine - mean) / deviation.where(deviation > _RESOLUTION)
     shown = replace(tidy, runs=tidy.runs.assign(z=z))
-    caption = f"{title}. {NULL_CALIBRATION_NOTE}"
-    return run_table(shown, NULL_CALIBRATION, caption=caption, labels=labels)
+    caption = f"{title}. {_NULL_CALIBRATION_NOTE}"
+    return run_table(shown, _NULL_CALIBRATION, caption=caption, labels=labels)

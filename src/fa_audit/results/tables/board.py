@@ -19,7 +19,7 @@ from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_
 from fa_audit.results.tidy import Tidy
 
 TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
-NOTE = (
+_NOTE = (
     "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: 1 + the "
     "number of rules that are "
     "more accurate by a paired t-test over the seeds (5 %, Holm over all pairs); rules that no "
@@ -52,16 +52,16 @@ def _seconds(group: pd.DataFrame) -> str:
     return text if pd.isna(cost) else f"{text} ({cost:.2f})"
 
 
-WORTH = (
+_WORTH = (
     TextColumn("rank", lambda group: Number(group["rank"].iloc[0], decimals=0)),
     _points("accuracy (%)", "accuracy", signed=False),
     Column("own frozen (%)", "own_frozen", scale=100, decimals=1),
     _points("margin", "margin"),
     _points("over bp+frozen", "bp_margin"),
 )
-SECONDS = TextColumn("seconds (x bp)", _seconds)
-SHOWN = (*WORTH, CHECKS, TextColumn("lr", _rates), SECONDS)
-IN_TERMINAL = (*WORTH, FIRES, SECONDS)
+_SECONDS = TextColumn("seconds (x bp)", _seconds)
+SHOWN = (*_WORTH, CHECKS, TextColumn("lr", _rates), _SECONDS)
+_IN_TERMINAL = (*_WORTH, FIRES, _SECONDS)
 
 
 @cache
@@ -100,8 +100,8 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     shown = replace(ranked, settings=settings)
     return run_table(
         shown,
-        IN_TERMINAL if narrow else columns,
-        caption=f"{title}. {NOTE}",
+        _IN_TERMINAL if narrow else columns,
+        caption=f"{title}. {_NOTE}",
         labels=named,
     )
 
