@@ -105,7 +105,7 @@ PLANS = {
         AFTER_TRAININGS,
     ),
     "the deleted audits of a setting": (
-        deleted("results/audits/student_mlp.json"),
+        deleted("results/tidy/student_mlp/audits.json"),
         {"tidy_setting": ["setting=student_mlp"]},
         {"tidy", *DRAWN},
     ),

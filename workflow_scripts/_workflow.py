@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("workflow")
 # Standard error as it was: `_log_to` sends the script's own to the log.
 _TERMINAL = os.dup(2)
-# Ctrl-C ends a job without a traceback.
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Ctrl-C and a closed terminal reach jobs, too. Snakemake ends them itself (rules/helpers/jobs.smk);
+# one that ended before would be listed as failed.
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
 
 
 def _end_with(parent: int) -> None:
