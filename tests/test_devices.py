@@ -131,7 +131,7 @@ def test_a_share_of_a_gpu_by_gres_is_a_gpu(start):
 @pytest.mark.parametrize(
     ("cards", "gpu", "why"),
     [
-        ("", 1, "torch sees no GPU"),
+        ("", 1, "a GPU was granted, but torch sees none"),
         ("a", 0, "no GPU was asked for"),
     ],
 )

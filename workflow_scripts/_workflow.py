@@ -96,7 +96,10 @@ def device(snakemake: Snakemake) -> Iterator[str]:
         yield "cpu"
     elif not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        log.info("computing on the CPU: torch sees no GPU (CUDA_VISIBLE_DEVICES: %s)", visible)
+        log.info(
+            "computing on the CPU: a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: %s)",
+            visible,
+        )
         yield "cpu"
     else:
         count = torch.cuda.device_count()
