@@ -39,7 +39,7 @@ from fa_audit.results.judging import NOT_RUN, combined
 from fa_audit.results.measured import read_measured
 from fa_audit.results.our_runs import OurRuns
 from fa_audit.results.scorecard import scorecard
-from fa_audit.results.tidy import KEY, Tidy, tidy_of
+from fa_audit.results.tidy import KEY, Tidy, key_of, tidy_of
 from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
 
@@ -133,7 +133,7 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
     """Train and audit runs again, the longest first; print whether each has the bits of the
     measured one.
     """
-    audits = {RunKey(audit.setting, audit.run, audit.seed): audit for audit in tidy.runs["audit"]}
+    audits = {key_of(audit): audit for audit in tidy.runs["audit"]}
     keys = sorted(keys, key=lambda key: -audits[key].seconds)
     found, states = [], []
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs) as pool:

@@ -148,7 +148,7 @@ def diagnose(
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
-        # Credits first: a function that fails is told before the long part begins.
+        # The user's credit function may fail, so it runs before the long part of the audit.
         credit = CreditReport()
         if asked:
             credit = measure_given_credits(asked, model, network, *sample, measured)

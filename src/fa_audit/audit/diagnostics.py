@@ -135,7 +135,7 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
 
     A sample does not count if its gradient is zero and its label is the one that the loss ignores.
     """
-    # A label of -100 may be a class of a loss of the user's own: its gradient then is not zero.
+    # In a user-defined loss -100 may be a class; the gradient of such a sample is not zero.
     ignored = labels == getattr(loss_fn, "ignore_index", IGNORED)
     silent = (truth.at_logits.flatten(1) == 0).all(dim=1)
     counted = ~(ignored.reshape(len(labels), -1).all(dim=1) & silent)
@@ -199,7 +199,7 @@ def _layers(truth: Reference, twin: _Double) -> list[State]:
         else:
             agreement = float32_agreement(g, twin.truth.gradients[layer])
             moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
-        # Agreement with a gradient that is none says nothing.
+        # There is no true gradient at this state to agree with.
         if layer in twin.missing:
             agreement = _without_value(samples, REASONS[twin.missing[layer]])
         gradient = twin.estimates.get(layer, median_norm(g))

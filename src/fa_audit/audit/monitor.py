@@ -101,7 +101,7 @@ class Monitor:
         self._diagnose = partial(diagnose, model, batches, None, **options)
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped = int(epoch), False
-        # Subjects of warnings that were given: each is told once.
+        # Each subject is warned of once.
         self._warned: set[str] = set()
         self._log = log
         self._look()

@@ -32,6 +32,7 @@ class TrainerMonitor(TrainerCallback):
     def on_epoch_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
+        """Audit the epoch, hand its numbers to the trainer's log, and stop as the monitor asks."""
         control.should_training_stop |= self.monitor.step()
         # The trainer's own numbers of this epoch wait; logging others would clear them.
         waiting = control.should_log

@@ -41,6 +41,7 @@ class WeightMirror(FALayerwise):
 
     @torch.no_grad()
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
+        """Move every partner towards its weight, by noise that the weight alone transmits."""
         for name, weight in block_weights(network):
             shape = (max(self.draws, fan_in(weight) // FEWEST), fan_in(weight))
             drawn = torch.randn(shape, generator=randomness, device=randomness.device)

@@ -148,6 +148,7 @@ class DescribedNetwork(Network):
     # ---- passes
 
     def chain(self, x: Tensor) -> Chain:
+        """Run one pass with a graph from ``h_0`` on; return states, their graph edges, and logits."""
         states: list[Tensor] = []
         points: list[Any] = []
 

@@ -27,7 +27,7 @@ from fa_audit.networks.trace import equal, reads_data, untouched
 _TRIED = 8  # groups of modules, those with most parameters first
 ENDS = 2  # modules that may read the last state
 ALIKE = 0.8  # share of the largest part that counts as much as the largest
-_LEAST_COVERED = 0.5  # of the layers, between states that nobody named
+_LEAST_COVERED = 0.5  # share of the layers between the states of a proposal
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 Names = tuple[str, ...]
 

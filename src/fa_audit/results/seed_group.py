@@ -81,9 +81,8 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
         seed = audit.label or 0
         if seed in by_seed:
             raise AuditError(
-                f"{audit.path}: seed {seed} also in {by_seed[seed].path}; expected one file for "
-                "each"
-                " seed."
+                f"{audit.path}: seed {seed} also in {by_seed[seed].path};"
+                " expected one file for each seed."
             )
         by_seed[seed] = audit
     return judge([audit for _, audit in sorted(by_seed.items())])
