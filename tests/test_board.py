@@ -109,6 +109,8 @@ def test_claims_are_those_of_sources_and_say_whether_they_are_reached(monkeypatc
         has_figure = len({"error", "accuracy"} & entry.keys())
         assert {"source", "where"} <= entry.keys()
         assert ({"data", "network"} <= entry.keys()) == (has_figure == 1)
+    named = {entry["setting"] for entry in entries.values() if "setting" in entry}
+    assert named <= load_config(ROOT / "configs/sources.yaml")[0]["settings"].keys()
     known = {
         "pepita": entries["pepita"] | {"setting": "source"},
         "dfa": entries["dfa"] | {"setting": "source"},
