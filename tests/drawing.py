@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Annotation, Text
 
 from fa_audit.core.registry import load
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES, style
 
 TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"

@@ -9,7 +9,7 @@ import pandas as pd
 from fa_audit.documents.formats import to_markdown
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.checks import CHECKS, Outcome, four_checks
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.tidy import Tidy
 
 SEEDS = (42, 123, 456)

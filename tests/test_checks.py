@@ -9,7 +9,7 @@ import pytest
 from projects import ROOT, python
 
 CHECK = {
-    "protocol/limits.py": {
+    "protocol/evidence.py": {
         "    loss_saturation: float = 1e-2\n": "    most_states: float = 1.5\n",
         '    "saturation": "loss_saturation",\n': '    "states": "most_states",\n',
     },
@@ -50,7 +50,7 @@ NUMBER = {
                 smallest_norm=sample_norms(truth.states[layer]).min().item(),
 """,
     },
-    "audit/report.py": {
+    "protocol/report.py": {
         '    "growth": "growth",\n': '    "smallest": "smallest_norm",\n',
     },
 }
@@ -59,7 +59,7 @@ SCRIPTS = {
 from made_up_runs import EXPLODED, several, tidy_of
 from test_protocol import report_of
 from fa_audit import DiagnosticReport, DiagnosticThresholds
-from fa_audit.audit.report import document
+from fa_audit.protocol.report import document
 from fa_audit.core.registry import load
 from fa_audit.documents.document import to_text
 from fa_audit.results.figures import FIGURES

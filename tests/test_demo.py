@@ -14,7 +14,7 @@ import yaml
 from projects import ROOT, copy_sources, own_library, python
 
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.kinds import KINDS
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

@@ -13,8 +13,7 @@ from test_golden import audits_in
 from fa_audit.audit.run_audit import audit
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.evidence import State
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds, State
 from fa_audit.results.tidy import layers_table, read_packed, runs_table, write_packed
 from fa_audit.training.loop import train
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS

@@ -26,7 +26,7 @@ from fa_audit.core.files import exclusive
 FIGURES = ("results/figures/audit_overview.pdf", "results/figures/depth_sweep.pdf")
 STAGES = {  # what is edited -> the rule that fails; the failures follow one another
     "src/fa_audit/training/run_files.py": "train_network",  # which no later job imports
-    "src/fa_audit/audit/resampling.py": "audit_network",
+    "src/fa_audit/audit/statistics.py": "audit_network",
     "src/fa_audit/results/figures/style.py": "draw_figure",
 }
 SETTINGS = EVERYTHING["settings"]

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
 
 ORIGIN = "commit abc1234; spec 5678"

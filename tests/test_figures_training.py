@@ -10,7 +10,7 @@ from drawing import drawn, legend_of, lines, markers
 from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.figures.training import FIRST
 

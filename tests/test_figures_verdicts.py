@@ -10,7 +10,7 @@ from drawing import drawn
 from made_up_runs import network, run, tidy_of
 from matplotlib.colors import to_hex
 
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures.squares import OUTCOMES, outcome_of
 
 NAN = math.nan

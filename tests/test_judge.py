@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 from test_protocol import report_of
 
-from fa_audit.audit.report import document
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.document import to_text
@@ -16,6 +15,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.evidence import Stability
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, judge
+from fa_audit.protocol.report import document
 from fa_audit.protocol.sentences import sentences
 from fa_audit.results.own_audits import read_own, user_audits
 from fa_audit.results.page.runs import read_runs

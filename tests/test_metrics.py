@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fa_audit.core.metrics import clamped_cosine, mean_pairwise_cosine
+from fa_audit.audit.statistics import clamped_cosine, mean_pairwise_cosine
 from fa_audit.core.vectors import cosine, growth, median_norm
 
 NAN, INF = float("nan"), float("inf")

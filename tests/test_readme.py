@@ -17,7 +17,7 @@ from projects import ROOT
 from snakemake.cli import parse_args
 
 from fa_audit.cli import _parser
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.tidy import read_tidy
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

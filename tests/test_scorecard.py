@@ -20,7 +20,7 @@ from fa_audit.experiments.published import (
     read_published,
     read_published_file,
 )
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures.scorecard_figure import EDGE, draw
 from fa_audit.results.judging import compare
 from fa_audit.results.measured import read_measured

@@ -15,8 +15,8 @@ from torch import nn
 from fa_audit import Description, Monitor, diagnose
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
-from fa_audit.networks.adapters import as_pair
 from fa_audit.networks.proposals import propose
+from fa_audit.networks.states import as_pair
 
 ALL = Description(BLOCKS, "all features")
 

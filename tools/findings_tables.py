@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.documents.formats import Table
-from fa_audit.protocol.limits import depth_margin
+from fa_audit.protocol.evidence import depth_margin
 from fa_audit.results.tables.rows import THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
 

@@ -17,7 +17,7 @@ from fa_audit.core.files import write_text
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset
 from fa_audit.experiments.paths import RunKey
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.training.checkpoint import load_checkpoint
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024, 2048)

@@ -6,7 +6,7 @@ from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 
 with logged(snakemake), device(snakemake) as where:
     files, wild, params = snakemake.input, snakemake.wildcards, snakemake.params

@@ -8,7 +8,7 @@ from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.origin import process_origin
 from fa_audit.data.dataset import load_dataset
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 
 with logged(snakemake), device(snakemake) as where:
     params, name = snakemake.params, snakemake.wildcards.model

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         cross_batch_direction_stability,
         residual_norms,
     )
-    from fa_audit.audit.report import DiagnosticReport
     from fa_audit.networks.states import Description, HookPoint
-    from fa_audit.protocol.limits import DiagnosticThresholds
+    from fa_audit.protocol.audit import DiagnosticReport
+    from fa_audit.protocol.evidence import DiagnosticThresholds
 
 __version__ = "0.1.0"
 
@@ -28,8 +28,8 @@ _EXPORTS = {
     "residual_norms": "fa_audit.audit.paper",
     "bp_grad_norms": "fa_audit.audit.paper",
     "cross_batch_direction_stability": "fa_audit.audit.paper",
-    "DiagnosticReport": "fa_audit.audit.report",
-    "DiagnosticThresholds": "fa_audit.protocol.limits",
+    "DiagnosticReport": "fa_audit.protocol.audit",
+    "DiagnosticThresholds": "fa_audit.protocol.evidence",
     "Description": "fa_audit.networks.states",
     "HookPoint": "fa_audit.networks.states",
 }

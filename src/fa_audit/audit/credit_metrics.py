@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from fa_audit.audit.statistics import clamped_cosine, median_of
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.measured import AT_INPUT, Measured, at_both_sides
-from fa_audit.core.metrics import clamped_cosine, median_of
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import cosine, mean_of, normalised, sample_norms, unit
 from fa_audit.networks.description import DescribedNetwork

@@ -14,8 +14,9 @@ from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, frequencies, least_size, measure
-from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
 from fa_audit.audit.inputs import (
+    CreditFunction,
+    check_credits,
     check_layer,
     check_texts,
     fraction,
@@ -23,7 +24,6 @@ from fa_audit.audit.inputs import (
     paired,
     prepared,
 )
-from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.warnings import (
     accuracy_warnings,
     are_classes,
@@ -38,10 +38,9 @@ from fa_audit.networks.description import WHOLE
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
-from fa_audit.protocol.audit import AuditWarning
+from fa_audit.protocol.audit import AuditWarning, DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.evidence import Baselines, Evidence
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import Baselines, DiagnosticThresholds, Evidence
 
 
 def diagnose(
@@ -72,7 +71,7 @@ def diagnose(
     Args:
         model: any module with `HookPoint` modules in its forward pass, or with a `description`; one
             of this package's networks, or one of the reference contract
-            (`fa_audit.networks.contract`).
+            (`fa_audit.networks.description`).
         eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With
             fewer than 8 the cross-batch stability is not evaluated.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
@@ -147,11 +146,22 @@ def diagnose(
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
-        asked = checked_credits(credits, draw, directions, blocks, network)
-        # The user's credit function may fail, so it runs before the long part of the audit.
+        check_credits(credits, draw, directions, blocks, network)
         credit = CreditReport()
-        if asked:
-            credit = measure_given_credits(asked, model, network, *sample, measured)
+        # The user's credit function may fail, so it runs before the long part of the audit.
+        if credits is not None:
+            from fa_audit.audit.given_credits import measure_given_credits
+
+            credit = measure_given_credits(
+                credits,
+                model,
+                network,
+                *sample,
+                measured,
+                draw=draw,
+                directions=directions,
+                blocks=blocks,
+            )
         evidence = measure(network, batches, layer_for_stability, measured, sample, over)
         # Only of a cross-entropy it is known where mean predictions should lie.
         if measured is F.cross_entropy:

@@ -14,15 +14,18 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fa_audit.audit.backward import check_backward, custom_parts, norms_along_directions
-from fa_audit.audit.resampling import (
+from fa_audit.audit.statistics import (
     bootstrap_medians,
     jackknife_interval,
     largest_growth,
+    mean_pairwise_cosine,
+    median_of,
+    median_ratio,
+    pairwise_cosines,
     percentile_interval,
 )
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.measured import Interval, Measured
-from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
 from fa_audit.core.vectors import growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (

@@ -5,7 +5,7 @@ Shapes: B batch, d width of a state, L blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,20 +25,17 @@ from fa_audit.audit.credit_metrics import (
     nulls,
     nulls_of_block,
 )
-from fa_audit.audit.inputs import is_count
-from fa_audit.core.errors import AuditError, first_line, shortened
+from fa_audit.audit.inputs import CreditFunction
+from fa_audit.audit.statistics import median_of
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.measured import Measured
-from fa_audit.core.metrics import median_of
 from fa_audit.core.randomness import stream_seed
 from fa_audit.core.vectors import WITHOUT_ANGLE, sample_norms, unit
-from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import starting_states
 from fa_audit.networks.network import Network
+from fa_audit.networks.states import OneTensor
 from fa_audit.networks.trace import LossFunction, in_double, is_dense, reference, shown, untouched
 
-# Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
-CreditFunction = Callable[..., Sequence[Tensor]]
-_MOST_DIRECTIONS = 4096
 # The seed of random directions and random credits.
 SEED = 0
 _NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
@@ -50,32 +47,17 @@ UNKNOWN = {
 }
 
 
-@dataclass(frozen=True)
-class Given:
-    """The functions that compute a caller's credits, and how much of them is measured.
-
-    Attributes:
-        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
-        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every
-            number. It may draw from torch's global stream, which the number seeds.
-        directions: M, the number of directions in which every state is moved.
-        blocks: the blocks whose credits are compared with the loss, which takes nearly all of the
-            time; None for all.
-    """
-
-    credits: CreditFunction
-    draw: CreditFunction | None = None
-    directions: int = DIRECTIONS
-    blocks: Collection[int] | None = None
-
-
 def measure_given_credits(
-    given: Given,
+    credits: CreditFunction,
     model: nn.Module,
     network: Network,
     x: Tensor,
     targets: Tensor,
     loss_fn: LossFunction,
+    *,
+    draw: CreditFunction | None = None,
+    directions: int = DIRECTIONS,
+    blocks: Collection[int] | None = None,
 ) -> CreditReport:
     """Compute the credit metrics of a function on one batch.
 
@@ -84,11 +66,17 @@ def measure_given_credits(
     ``||a_l|| / ||g_{l+1}||``.
 
     Args:
+        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
         model: passed to the functions, in evaluation mode.
         network: the same model, wrapped as a `Network`.
         x: the batch, on the model's device.
         targets: one row a sample.
         loss_fn: the loss whose gradients and changes are taken.
+        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every
+            number. It may draw from torch's global stream, which the number seeds.
+        directions: M, the number of directions in which every state is moved.
+        blocks: the blocks whose credits are compared with the loss, which takes nearly all of the
+            time; None for all.
 
     Raises:
         AuditError: a function fails, or does not return credits.
@@ -96,62 +84,32 @@ def measure_given_credits(
     with untouched(network), torch.no_grad():
         states = [h.detach() for h in network(x, return_hidden=True)[1]]
     caller = _Caller(model, network, x, targets, states)
-    credits = caller.ask("credits", given.credits)
+    found = caller.ask("credits", credits)
     with untouched(network):
         gradients = reference(network, x, targets, loss_fn).gradients
     fresh, seen = [], set()
     for number in range(DRAWS):
-        if given.draw is None:
+        if draw is None:
             break
-        drawn = caller.ask("draw", given.draw, number)
+        drawn = caller.ask("draw", draw, number)
         # Only draws that differ are independent: a function may ignore the number.
         content = hash(tuple(credit.cpu().numpy().tobytes() for credit in drawn))
         if content not in seen:
             fresh.append(alignment(drawn, gradients))
         seen.add(content)
-    worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
+    chosen: list[Tensor | None] = []
+    for layer, a in enumerate(found):
+        chosen.append(a if blocks is None or layer in blocks else None)
+    worth = _against_the_loss(network, x, targets, chosen, loss_fn, directions)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
-    blocks = []
-    for layer, aligned in enumerate(alignment(credits, gradients)):
-        a, g = credits[layer], gradients[layer + 1]
+    measured = []
+    for layer, aligned in enumerate(alignment(found, gradients)):
+        a, g = found[layer], gradients[layer + 1]
         usable = unit(a)[1] & unit(g)[1]
         scale = median_of(sample_norms(a) / sample_norms(g), usable, WITHOUT_ANGLE)
         null = nulls_of_block(fresh, layer, _NO_DRAW)
-        blocks.append(aligned | worth[layer] | {"scale": scale} | null | unknown)
-    return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, _NO_DRAW))
-
-
-def checked_credits(
-    credits: CreditFunction | None,
-    draw: CreditFunction | None,
-    directions: Any,
-    blocks: Any,
-    network: Network,
-) -> Given | None:
-    """Check the arguments about a caller's credits and bundle them; None without credits.
-
-    Raises:
-        AuditError: an argument has the wrong type, or is given without `credits`.
-    """
-    for name, function in {"credits": credits, "draw": draw}.items():
-        if function is not None and not callable(function):
-            expected = "expected a function that returns credits"
-            raise AuditError(f"{name}: found {shortened(function)}; {expected}.")
-    if not is_count(directions) or not 1 <= directions <= _MOST_DIRECTIONS:
-        expected = f"expected an integer 1..{_MOST_DIRECTIONS}"
-        raise AuditError(f"directions: found {shortened(directions)}; {expected}.")
-    if blocks is not None:
-        # A number alone is refused, too: blocks=3 may mean three blocks.
-        several = isinstance(blocks, Collection)
-        if not several or not all(is_count(b) and 0 <= b < network.depth for b in blocks):
-            expected = f"expected integers 0..{network.depth - 1}, such as [0, 1]"
-            raise AuditError(f"blocks: found {shortened(blocks)}; {expected}.")
-    if credits is not None:
-        return Given(credits, draw, directions, blocks)
-    if draw is not None or blocks is not None:
-        name = "draw" if draw else "blocks"
-        raise AuditError(f"{name}: found without credits=; expected both.")
-    return None
+        measured.append(aligned | worth[layer] | {"scale": scale} | null | unknown)
+    return CreditReport(tuple(measured), deep_means(measured) | nulls(fresh, _NO_DRAW))
 
 
 @dataclass(frozen=True)
@@ -233,17 +191,14 @@ def _seed_draw(number: int) -> None:
 
 
 def _against_the_loss(
-    given: Given,
     network: Network,
     x: Tensor,
     targets: Tensor,
-    credits: list[Tensor],
+    credits: list[Tensor | None],
     loss_fn: LossFunction,
+    directions: int,
 ) -> list[Block]:
     """Compute the metrics in float64 for every block, or record why that is impossible."""
-    chosen: list[Tensor | None] = []
-    for layer, a in enumerate(credits):
-        chosen.append(a if given.blocks is None or layer in given.blocks else None)
     double = in_double(network, x, targets, loss_fn)
     try:
         with double as (twin, x, targets, loss_fn), untouched(twin):
@@ -251,7 +206,7 @@ def _against_the_loss(
             losses = losses_of_samples(loss_fn, truth.logits, targets)
             starts = starting_states(twin, x)
             return against_the_loss(
-                twin, SEED, starts, targets, chosen, truth.gradients, losses, given.directions
+                twin, SEED, starts, targets, credits, truth.gradients, losses, directions
             )
     except Exception as error:  # external code may raise anything; the audit goes on without this
         reason = f"float64 recomputation failed: {first_line(error)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from numbers import Integral
@@ -23,11 +23,9 @@ from torch.nn.parameter import is_lazy
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.warnings import are_classes, model_warnings
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
-from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
-from fa_audit.networks.contract import wrap_model
-from fa_audit.networks.description import check_repeats
+from fa_audit.networks.description import check_repeats, wrap_model
 from fa_audit.networks.network import Network
-from fa_audit.networks.states import Description
+from fa_audit.networks.states import Description, OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.trace import (
     LossFunction,
     equal,
@@ -39,8 +37,11 @@ from fa_audit.networks.trace import (
 )
 from fa_audit.protocol.audit import Code
 
+# Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
+CreditFunction = Callable[..., Sequence[Tensor]]
 # The paper's evaluation set: the floor of the gradient depends on the size.
 BATCHES, BATCH_SIZE = 10, 128
+_MOST_DIRECTIONS = 4096
 _ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
 _SAME = 1e-3  # relative change of the loss of a batch that is given twice, at most; a sum doubles
 
@@ -121,6 +122,40 @@ def paired(
             " frozen_baseline_acc, on the same test set."
         )
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
+
+
+def check_credits(
+    credits: CreditFunction | None,
+    draw: CreditFunction | None,
+    directions: Any,
+    blocks: Any,
+    network: Network,
+) -> None:
+    """Check the arguments about a caller's credits.
+
+    Raises:
+        AuditError: an argument has the wrong type, or is given without `credits`.
+    """
+    for name, function in {"credits": credits, "draw": draw}.items():
+        if function is not None and not callable(function):
+            raise AuditError(
+                f"{name}: found {shortened(function)}; expected a function that returns credits."
+            )
+    if not is_count(directions) or not 1 <= directions <= _MOST_DIRECTIONS:
+        raise AuditError(
+            f"directions: found {shortened(directions)}; expected an integer 1..{_MOST_DIRECTIONS}."
+        )
+    if blocks is not None:
+        # A number alone is refused, too: blocks=3 may mean three blocks.
+        several = isinstance(blocks, Collection)
+        if not several or not all(is_count(b) and 0 <= b < network.depth for b in blocks):
+            raise AuditError(
+                f"blocks: found {shortened(blocks)}; expected integers 0..{network.depth - 1}, such"
+                " as [0, 1]."
+            )
+    for name, value in {"draw": draw, "blocks": blocks}.items():
+        if credits is None and value is not None:
+            raise AuditError(f"{name}: found without credits=; expected both.")
 
 
 # --- batches --------------------------------------------------------------------------------------

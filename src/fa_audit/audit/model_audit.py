@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.inputs import BATCH_SIZE
-from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import accuracy_of
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.audit import DiagnosticReport
+from fa_audit.protocol.evidence import DiagnosticThresholds
 
 _LONGEST = 400  # characters of torch's list of weights that do not fit
 

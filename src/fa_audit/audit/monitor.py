@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.inputs import as_found, check_model, is_count, take_batches
-from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
+from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.intervals import FEWEST
-from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
 # By label: the others need accuracies, which a training does not have.

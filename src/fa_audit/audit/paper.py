@@ -24,10 +24,9 @@ from fa_audit.audit.inputs import (
     loss_as_found,
     prepared,
 )
-from fa_audit.audit.report import DiagnosticReport
+from fa_audit.audit.statistics import mean_pairwise_cosine
 from fa_audit.audit.warnings import are_classes, ignored_by
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.core.vectors import median_norm
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
@@ -37,8 +36,9 @@ from fa_audit.networks.trace import (
     reference,
     untouched,
 )
+from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 
 # The checks by the keys of `FAProtocol.run`: the check in `CHECKS`, and where value and limit are.
 _KEYS = {

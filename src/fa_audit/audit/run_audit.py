@@ -11,18 +11,17 @@ from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import distance_from
 from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
-from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.run_credits import measure_credits
 from fa_audit.audit.run_inputs import baseline_names, read_run
-from fa_audit.core.metrics import median_ratio
+from fa_audit.audit.statistics import median_ratio
 from fa_audit.core.origin import process_origin
 from fa_audit.core.vectors import median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.experiments.spec import SAMPLES, RunSpec
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, reference, untouched
-from fa_audit.protocol.evidence import State
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.audit import DiagnosticReport
+from fa_audit.protocol.evidence import DiagnosticThresholds, State
 from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
 

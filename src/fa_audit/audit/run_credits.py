@@ -30,9 +30,9 @@ from fa_audit.audit.credit_metrics import (
     perturbation_correlation,
     unit_directions,
 )
+from fa_audit.audit.statistics import median_ratio
 from fa_audit.core.errors import first_line
 from fa_audit.core.measured import Measured, at_both_sides
-from fa_audit.core.metrics import median_ratio
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import mean_of
 from fa_audit.networks.network import Network

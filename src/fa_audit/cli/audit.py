@@ -16,8 +16,8 @@ from fa_audit.core.errors import AuditError, first_line
 if TYPE_CHECKING:
     from torch import nn
 
-    from fa_audit.audit.report import DiagnosticReport
     from fa_audit.networks.states import Description
+    from fa_audit.protocol.audit import DiagnosticReport
 
 # Options that mean something for one of the two only.
 _OF_CHECKPOINTS = ("method", "architecture")

@@ -48,7 +48,6 @@ CHECKS = (
     "protocol/judge.py",
     "protocol/checks.py",
     "protocol/intervals.py",
-    "protocol/limits.py",
     "experiments/paths.py",
     "experiments/spec.py",
     "training/trajectory.py",
@@ -61,9 +60,8 @@ AUDIT = (
     "audit/diagnostics.py",
     "audit/given_credits.py",
     "audit/inputs.py",
+    "audit/statistics.py",
     "audit/warnings.py",
-    "core/metrics.py",
-    "audit/resampling.py",
 )
 _TEXTS = ("protocol/sentences.py", "documents/")
 _LOOK = "results/figures/paper.mplstyle"

@@ -30,7 +30,7 @@ from fa_audit.experiments.spec import (
 )
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 

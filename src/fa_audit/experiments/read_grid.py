@@ -19,7 +19,7 @@ from fa_audit.experiments.config_file import LineOf
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 
 # The limit of every check that ends a training.
 _MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}

@@ -9,7 +9,6 @@ from inspect import Parameter, signature
 from typing import Any
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.registry import load, naming_errors
 
 ARCHITECTURES: dict[str, str] = {
     "resmlp": "fa_audit.networks.resmlp:ResMLP",
@@ -49,6 +48,8 @@ def architecture_options(name: str) -> dict[str, Any]:
     """
     if name in OPTIONS:
         return OPTIONS[name]
+    from fa_audit.core.registry import load, naming_errors
+
     with naming_errors("architecture", ARCHITECTURES, name):
         found = arguments_of(load("architecture", ARCHITECTURES, name))
     options = {option: default for option, default in found.items() if option not in GIVEN}

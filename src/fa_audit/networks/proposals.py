@@ -18,10 +18,20 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.description import DescribedNetwork, describe
-from fa_audit.networks.readings import reading_of
-from fa_audit.networks.states import INPUT, Description, Place, matching, order_of, reader_of
+from fa_audit.networks.states import (
+    INPUT,
+    Description,
+    OneTensor,
+    Place,
+    as_pair,
+    layout_of,
+    matching,
+    order_of,
+    reader_of,
+    reading_of,
+    unwrapped,
+)
 from fa_audit.networks.trace import equal, reads_data, untouched
 
 _TRIED = 8  # groups of modules, those with most parameters first

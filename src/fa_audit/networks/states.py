@@ -1,27 +1,41 @@
-"""Find the states of a model, which are tensors at places of its own forward pass.
+"""Find the states of a model, which are tensors at places of its own forward pass, and read them.
 
 A place is a `HookPoint` in the model's code, a call of ``mark`` in a function that runs the model,
-or the input or output of a module. A block is the computation between two states.
+or the input or output of a module. A block is the computation between two states. Of a state the
+head reads a vector: all of it, one token or a mean.
+
+Shapes: B batch, d features, T tokens.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, printable, shortened
-from fa_audit.networks.trace import equal
+from fa_audit.core.errors import AuditError, listed, printable, shortened
+from fa_audit.networks.trace import equal, untouched
 
 INPUT = "input:"
 _NEAR = 4  # names in an error
+READS = (
+    "all features",
+    "cls token",
+    "last token",
+    "spatial mean",
+    "spatial mean, channels last",
+)
+TOKENS = {"cls token": 0, "last token": -1}
+OTHERS = {"cls token": slice(1, None), "last token": slice(None, -1)}  # tokens that are not read
+LABELS = ("labels", "label", "targets", "y")  # keys of a mapping, the first that it has
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name, the shape of a row and the type
 
 
 class HookPoint(nn.Identity):
@@ -87,7 +101,7 @@ class Place(NamedTuple):
 Visit = Callable[[Place, Any], Any]
 
 
-# --- the walk
+# --- the walk -------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -157,7 +171,7 @@ def order_of(model: nn.Module, run: Callable[[], Any]) -> list[Place]:
     return order
 
 
-# --- names
+# --- names ----------------------------------------------------------------------------------------
 
 
 def hook_points(model: nn.Module) -> list[Place]:
@@ -269,3 +283,179 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
 def _kind(place: Place) -> tuple[type[nn.Module], str]:
     """Return the class of a place's module, and what contains it."""
     return type(place.module), place.name.rpartition(".")[0]
+
+
+# --- readings -------------------------------------------------------------------------------------
+
+
+def averaged(reads: str, dims: int) -> tuple[int, ...]:
+    """Return the dimensions of a state that a reading averages; tokens ``(B, T, d)`` have one.
+
+    >>> averaged("spatial mean", 4), averaged("spatial mean", 3), averaged("cls token", 3)
+    ((2, 3), (1,), ())
+    """
+    if not reads.startswith("spatial mean"):
+        return ()
+    channels_last = reads.endswith("last") or dims == 3
+    return tuple(range(1, dims - 1) if channels_last else range(2, dims))
+
+
+def check_reading(network: Any, x: Tensor) -> None:
+    """Check that the head reads the vector that the description names: a token, or a mean.
+
+    Raises:
+        AuditError: it reads something else.
+    """
+    reads, dims = network.reads, len(network.shapes[-1])
+    if reads == "all features" or dims == 2:
+        return
+    means = averaged(reads, dims)
+    channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
+    with untouched(network), torch.no_grad():
+        logits = network(x)
+        token = _token_of(network, x)
+        turned = means and _any_order(network, x, channels) and not _any_order(network, x, means)
+    if not logits.isfinite().all():
+        return
+    if token:
+        expected = token
+    elif reads in TOKENS and network.shapes[-1][1] > 1:
+        expected = "spatial mean (of the tokens) or all features"
+    elif turned:
+        expected = f"a mean over the dimensions {listed(map(str, channels))}, or all features"
+    else:
+        return
+    if reads != expected:
+        raise AuditError(
+            f"{type(network.inner).__name__}: reads: found {reads}; by the logits the head"
+            f" reads something else of the last state. Expected {expected}."
+        )
+
+
+def reading_of(network: Any, x: Tensor) -> str:
+    """Return what the head reads of the last state: one token or a mean, as the outputs show; else
+    all features.
+    """
+    dims = len(network.shapes[-1])
+    with untouched(network), torch.no_grad():
+        token = _token_of(network, x)
+        if token:
+            return token
+        for mean in ("spatial mean", "spatial mean, channels last"):
+            positions = averaged(mean, dims)
+            if positions and _any_order(network, x, positions):
+                return mean
+    # A head that reads a vector says nothing about maps before it.
+    maps = dims == 2 and any(len(shape) > 2 for shape in network.shapes)
+    return "spatial mean" if maps else "all features"
+
+
+def _token_of(network: Any, x: Tensor) -> str:
+    """Return which token of the last state is the only one that the outputs depend on; empty if
+    none is.
+
+    NaN in the other tokens reach the outputs even through weights of zero.
+    """
+    shape = network.shapes[-1]
+    if len(shape) != 3 or shape[1] == 1:
+        return ""
+    for token, others in OTHERS.items():
+        logits, _ = network.changed(x, network.depth, partial(_spoilt, tokens=others))
+        if logits.isfinite().all():
+            return token
+    return ""
+
+
+def _spoilt(h: Tensor, tokens: slice) -> Tensor:
+    h[:, tokens] = torch.nan
+    return h
+
+
+def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
+    """Return whether the outputs ignore the order of positions, with noise in place of the last
+    state.
+    """
+
+    def noise(h: Tensor) -> Tensor:
+        return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
+
+    try:
+        one, _ = network.changed(x, network.depth, noise)
+        other, _ = network.changed(x, network.depth, lambda h: noise(h).flip(positions))
+    except AuditError:
+        return False
+    rounding = 100 * torch.finfo(one.dtype).eps * one.abs().max().item()
+    return bool(one.isfinite().all()) and torch.allclose(one, other, rtol=0, atol=rounding)
+
+
+# --- models and batches that are not one tensor in, logits out ------------------------------------
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module that `DataParallel`, `DistributedDataParallel`, `torch.compile` or
+    `OneTensor` wrap.
+    """
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel, OneTensor)
+    inner = model.module if isinstance(model, wrappers) else getattr(model, "_orig_mod", None)
+    return unwrapped(inner) if isinstance(inner, nn.Module) else model
+
+
+class OneTensor(nn.Module):
+    """Call a model with the parts of one tensor, by name.
+
+    Attributes:
+        module: takes the parts.
+        layout: where the parts are in a float64 tensor ``(B, columns)``, which holds integers
+            exactly.
+    """
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        super().__init__()
+        self.module, self.layout = module, layout
+
+    def forward(self, x: Tensor) -> Any:
+        return self.module(**self.parts(x))
+
+    def parts(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the parts of `x` by name, floating-point ones in the precision of the model."""
+        kinds = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
+        own = kinds[0] if kinds else torch.float32
+        columns = x.split([torch.Size(shape).numel() for shape, _ in self.layout.values()], dim=1)
+        parts = {}
+        for part, (name, (shape, kind)) in zip(columns, self.layout.items()):
+            parts[name] = part.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
+        return parts
+
+
+def layout_of(batch: Mapping[str, Any]) -> Layout:
+    """Lay out a mapping of tensors, without its labels, as the columns of one tensor.
+
+    Raises:
+        AuditError: it has no labels, or an entry is not a tensor.
+    """
+    label = _label_of(batch)
+    tensors = all(isinstance(value, Tensor) and value.dim() for value in batch.values())
+    if not label or not tensors:
+        found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
+        raise AuditError(
+            f"eval_batches: found a mapping ({found}); expected tensors, one of them under"
+            f" {LABELS[0]!r}."
+        )
+    layout = {}
+    # Batches may name their entries in another order.
+    for name in sorted(batch):
+        if name != label:
+            layout[name] = tuple(batch[name].shape[1:]), batch[name].dtype
+    return layout
+
+
+def as_pair(batch: Any) -> Any:
+    """Turn a mapping into one tensor and its labels; return anything else unchanged."""
+    if not isinstance(batch, Mapping):
+        return batch
+    columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]
+    return torch.cat(columns, dim=1), batch[_label_of(batch)]
+
+
+def _label_of(batch: Mapping[str, Any]) -> str:
+    return next((name for name in LABELS if name in batch), "")

@@ -1,5 +1,6 @@
-"""An audit: the evidence of one network, the facts about that network, and its file. Imports no
-torch.
+"""An audit: the evidence of one network, the facts about that network, and its file.
+
+`DiagnosticReport` is what `diagnose` returns. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError
 
 from fa_audit.core.errors import AuditError, first_line, printable
-from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
 from fa_audit.core.measured import Model, Number
 from fa_audit.protocol.checks import CHECKS, Outcome, evaluate_credits
 from fa_audit.protocol.evidence import Count, Evidence, Fraction
-from fa_audit.protocol.judge import Judgement, judge
+from fa_audit.protocol.judge import FOUR, THREE, Judgement, judge
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
@@ -154,6 +154,8 @@ class Audit(Evidence):
         NaN and infinities become 'nan', 'inf' and '-inf'; entries that were not recorded are left
         out.
         """
+        from fa_audit.core.files import as_json, signed
+
         record = self.model_dump(mode="json", exclude_defaults=True)
         record["thresholds"] = self.thresholds.limits  # defaults may change after this audit
         verdicts = as_json(self.judgement.to_dict())
@@ -168,6 +170,8 @@ class Audit(Evidence):
             AuditError: the record is not an audit (the message names the first problem), or was
                 changed after it was written.
         """
+        from fa_audit.core.files import FOREIGN, check_signature
+
         check_signature(record, where)
         try:
             audit = cls.model_validate(record)
@@ -193,6 +197,8 @@ class Audit(Evidence):
         Raises:
             AuditError: the file cannot be read or is not JSON; or as `from_dict`.
         """
+        from fa_audit.core.files import read_json
+
         record = read_json(path, AUDIT)
         if not isinstance(record, dict):
             raise AuditError(f"{path}: found no mapping; expected {AUDIT}.")
@@ -200,4 +206,81 @@ class Audit(Evidence):
 
     def write(self, path: str | Path) -> None:
         """Write the audit."""
+        from fa_audit.core.files import write_json
+
         write_json(path, self.to_dict())
+
+
+class DiagnosticReport(Audit):
+    """The audit of one network, under the names of the paper's package.
+
+    `print` shows it as text, a notebook as markdown. `write` saves it as JSON; `read` loads it.
+    """
+
+    @property
+    def method_name(self) -> str:
+        """Return the name of the audited method or network."""
+        return self.method
+
+    @property
+    def residual_norms(self) -> list[float]:
+        """Return median ``||h_l||`` for l = 0..L."""
+        return [state.hidden_norm for state in self.layers]
+
+    @property
+    def bp_grad_norms(self) -> list[float]:
+        """Return median ``||g_l||`` of the batch-mean loss for l = 0..L."""
+        return [state.grad_norm for state in self.layers]
+
+    @property
+    def cross_batch_stability(self) -> float | None:
+        """Return the mean pairwise cosine of the batches' mean gradients, or None."""
+        return self.stability.value
+
+    @property
+    def frozen_baseline_acc(self) -> float | None:
+        """Return the accuracy of the frozen baseline that D3 uses."""
+        return self.baselines.own
+
+    @property
+    def verdict(self) -> str:
+        """Return the four-check verdict."""
+        return self.judgement.verdict(FOUR)
+
+    @property
+    def three_check_verdict(self) -> str:
+        """Return the three-check verdict."""
+        return self.judgement.verdict(THREE)
+
+    @property
+    def flags(self) -> list[str]:
+        """List every check that fired, with its cause."""
+        return self.judgement.flags
+
+    @property
+    def borderline(self) -> list[str]:
+        """List every check whose 95 % interval contains its limit."""
+        return self.judgement.borderline
+
+    def __str__(self) -> str:
+        from fa_audit.documents.document import to_text
+        from fa_audit.protocol.report import document
+
+        return to_text(document(self.judgement))
+
+    def details(self) -> str:
+        """Return the evidence at every state and the credits at every block, as text."""
+        from fa_audit.documents.document import to_text
+        from fa_audit.protocol.report import details
+
+        return to_text(details(self.judgement))
+
+    def to_markdown(self) -> str:
+        """Return the report as a section in markdown."""
+        from fa_audit.documents.document import to_markdown
+        from fa_audit.protocol.report import document
+
+        return to_markdown(document(self.judgement))
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()

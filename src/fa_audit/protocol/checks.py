@@ -1,7 +1,7 @@
 """The checks of the protocol, and how each follows from the evidence. Imports no torch.
 
 `CHECKS` is the only list of them. An entry there with its function, and a limit in
-`fa_audit.protocol.limits`, put a new check into every verdict, sentence, report, table and figure:
+`fa_audit.protocol.evidence`, put a new check into every verdict, sentence, report, table and figure:
 ``tests/test_checks.py`` adds one.
 """
 
@@ -13,9 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fa_audit.core.measured import Interval
-from fa_audit.protocol.evidence import Evidence, Metrics, value_of
+from fa_audit.protocol.evidence import (
+    FLOOR_SAMPLES,
+    Evidence,
+    Metrics,
+    depth_margin,
+    floor_for,
+    value_of,
+)
 from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
-from fa_audit.protocol.limits import FLOOR_SAMPLES, depth_margin, floor_for
 
 LEAST_LIKELY = 1e-6  # chance of the hits of the batches below which an accuracy is contradicted
 # What decided an outcome, where the check alone does not say it.
@@ -169,7 +175,7 @@ class Check(Criterion):
 
     Attributes:
         evaluate: returns its outcome.
-        limit: its limit's name in a configuration, see `fa_audit.protocol.limits.FIELDS`.
+        limit: its limit's name in a configuration, see `fa_audit.protocol.evidence.FIELDS`.
         column: of the tidy table of runs, with the number that decides; margins are formed from
             accuracies.
         short: what it is about, in figures; `axis`, its quantity there.

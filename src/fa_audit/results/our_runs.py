@@ -23,7 +23,7 @@ from fa_audit.experiments.published import (  # fmt: skip
     identity,
     plain,
 )
-from fa_audit.protocol.limits import depth_margin
+from fa_audit.protocol.evidence import depth_margin
 from fa_audit.results.judging import Measured
 from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy

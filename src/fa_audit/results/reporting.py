@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import Any
 
-from fa_audit.audit.report import detail_sections, document, grouped
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
+from fa_audit.protocol.report import details, document, grouped
 
 UNKNOWN = "not recorded"
 
@@ -21,7 +21,7 @@ def report(judgement: Judgement) -> Document:
     short, first = document(judgement), judgement.networks[0]
     about = Section("Identification", tuple(starmap(Entry, _identification(judgement))))
     credit = Section("Credit", tuple(_credit(first)))
-    sections = [*short.sections, about, credit, *detail_sections(judgement)]
+    sections = [*short.sections, about, credit, *details(judgement).sections]
     shown = tuple(
         part for part in sections if any([part.items, part.entries, part.tables, part.text])
     )

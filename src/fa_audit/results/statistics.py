@@ -13,7 +13,7 @@ from scipy import stats
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.limits import depth_margin
+from fa_audit.protocol.evidence import depth_margin
 
 
 @dataclass(frozen=True)

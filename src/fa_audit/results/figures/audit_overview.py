@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.protocol.checks import CHECKS, four_checks
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.figures.squares import outcome_of
 from fa_audit.results.outcomes import near_limit

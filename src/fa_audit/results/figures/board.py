@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.core.errors import AuditError
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.standings import with_standings
 from fa_audit.results.statistics import summarise

@@ -13,7 +13,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.statistics import by_run, rank_runs, with_margin
 from fa_audit.results.tidy import Tidy

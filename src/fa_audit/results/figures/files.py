@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fa_audit.core.files import write_json
 from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.figures.style import WIDE, check_texts, names, save
 from fa_audit.results.tidy import Tidy, read_tidy

@@ -13,8 +13,8 @@ from matplotlib.patches import Rectangle
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
-from fa_audit.protocol.limits import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import rank_runs

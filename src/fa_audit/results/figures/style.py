@@ -26,7 +26,7 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.statistics import extent
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.protocol.checks import CHECKS, Check, four_checks
-from fa_audit.protocol.limits import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.outcomes import near_limit, reasons
 from fa_audit.results.statistics import rank_runs, with_margin

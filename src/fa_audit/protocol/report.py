@@ -1,6 +1,6 @@
 """The report of one network, or of a run over its seeds, in the same words for every format.
 
-`document` is the report; `detail_sections` have the evidence behind it. Imports no torch.
+`document` is the report; `details` have the evidence behind it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fa_audit.core.measured import Measured
-from fa_audit.documents.document import Document, Entry, Section, to_markdown, to_text
+from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Table
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
@@ -42,73 +42,6 @@ _STATES = {
     "float32 error": "float32_error",
 }
 _CREDITS = ("cosine", "rho", "nudging")
-
-
-class DiagnosticReport(Audit):
-    """The audit of one network, under the names of the paper's package.
-
-    `print` shows it as text, a notebook as markdown. `write` saves it as JSON; `read` loads it.
-    """
-
-    @property
-    def method_name(self) -> str:
-        """Return the name of the audited method or network."""
-        return self.method
-
-    @property
-    def residual_norms(self) -> list[float]:
-        """Return median ``||h_l||`` for l = 0..L."""
-        return [state.hidden_norm for state in self.layers]
-
-    @property
-    def bp_grad_norms(self) -> list[float]:
-        """Return median ``||g_l||`` of the batch-mean loss for l = 0..L."""
-        return [state.grad_norm for state in self.layers]
-
-    @property
-    def cross_batch_stability(self) -> float | None:
-        """Return the mean pairwise cosine of the batches' mean gradients, or None."""
-        return self.stability.value
-
-    @property
-    def frozen_baseline_acc(self) -> float | None:
-        """Return the accuracy of the frozen baseline that D3 uses."""
-        return self.baselines.own
-
-    @property
-    def verdict(self) -> str:
-        """Return the four-check verdict."""
-        return self.judgement.verdict(FOUR)
-
-    @property
-    def three_check_verdict(self) -> str:
-        """Return the three-check verdict."""
-        return self.judgement.verdict(THREE)
-
-    @property
-    def flags(self) -> list[str]:
-        """List every check that fired, with its cause."""
-        return self.judgement.flags
-
-    @property
-    def borderline(self) -> list[str]:
-        """List every check whose 95 % interval contains its limit."""
-        return self.judgement.borderline
-
-    def __str__(self) -> str:
-        return to_text(document(self.judgement))
-
-    def details(self) -> str:
-        """Return the evidence at every state and the credits at every block, as text."""
-        title = f"Details of {self.run or self.method}"
-        return to_text(Document(title, tuple(detail_sections(self.judgement))))
-
-    def to_markdown(self) -> str:
-        """Return the report as a section in markdown."""
-        return to_markdown(document(self.judgement))
-
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
 
 
 # --- the report -----------------------------------------------------------------------------------
@@ -199,7 +132,14 @@ def _text(value: float | None, scale: float = 1) -> str:
 # --- its details ----------------------------------------------------------------------------------
 
 
-def detail_sections(judgement: Judgement) -> Iterator[Section]:
+def details(judgement: Judgement) -> Document:
+    """Return the evidence behind a report."""
+    first = judgement.networks[0]
+    title = f"Details of {first.run or first.method}"
+    return Document(title, tuple(_detail_sections(judgement)))
+
+
+def _detail_sections(judgement: Judgement) -> Iterator[Section]:
     """Yield the evidence: every network's numbers, how intervals were formed, states, credits."""
     yield Section("Accuracies", entries=tuple(_accuracies(judgement)))
     if judgement.count > 1:
