@@ -495,7 +495,7 @@ def test_the_command_line_audits_a_model_of_a_file_and_what_it_prints_leaves_jso
 @pytest.mark.parametrize("place", ["batches", "forward", "credits", "loss", "imported"])
 def test_user_code_that_ends_the_program_is_an_error(place, tmp_path, monkeypatch, capsys):
     own_file(tmp_path, monkeypatch, OWN_CODE.replace(f'print("{place}")', "raise SystemExit(0)"))
-    assert main(COMMAND.split()) == 1
+    assert main([*COMMAND.split(), "--blocks", "2"]) == 1
     printed = capsys.readouterr()
     assert not printed.out and "mine" in printed.err and "Traceback" not in printed.err
     assert len([line for line in printed.err.splitlines() if line.startswith("fa-audit: ")]) == 1

@@ -4,7 +4,6 @@ are the truth.
 
 import copy
 import itertools
-from collections import deque
 
 import pytest
 import torch
@@ -21,12 +20,6 @@ from fa_audit.networks.states import as_pair
 ALL = Description(BLOCKS, "all features")
 
 
-def filled(model, value):
-    for parameter in model.parameters():
-        nn.init.constant_(parameter, value)
-    return model
-
-
 def gradients(passes, x, y, loss_fn=F.cross_entropy):
     """Median norms of the gradients at the states of a hand-written pass, which returns them and
     the logits.
@@ -39,20 +32,18 @@ def gradients(passes, x, y, loss_fn=F.cross_entropy):
 
 
 class Skips(Chain):
-    """A chain with a skip around some blocks, which begins in what `around` makes of the state
-    before the block.
-    """
+    """A chain with a skip around some blocks."""
 
-    def __init__(self, skips, widths=(12, 12, 12, 12), around=lambda h: h, blocks=None):
+    def __init__(self, skips, widths=(12, 12, 12, 12), blocks=None):
         torch.manual_seed(3)
         blocks = blocks or [linear(a, b) for a, b in itertools.pairwise(widths)]
         super().__init__(nn.Linear(20, widths[0]), blocks, nn.Linear(widths[-1], 5))
-        self.skips, self.around = skips, around
+        self.skips = skips
 
     def passes(self, x):
         states = [self.embed(x)]
         for skip, block in zip(self.skips, self.layers):
-            before = self.around(states[-1]) if skip else 0
+            before = states[-1] if skip else 0
             states.append(before + block(states[-1]))
         return states, self.head(states[-1])
 
@@ -100,47 +91,8 @@ def test_a_block_that_returns_its_input_itself_has_its_own_gradient(block, place
     )
 
 
-def skips(model, x, mark):
-    """A pass of `Skips` with its states marked."""
-    h = mark(model.embed(x))
-    for block in model.layers:
-        h = mark(model.around(h) + block(h))
-    return model.head(h)
-
-
-@pytest.mark.parametrize("around", [torch.clone, nn.Linear(12, 12).double()])
-def test_a_path_that_leaves_a_state_before_its_block_does_is_refused_and_marked_in_the_pass(around):
-    model, batches = Skips((1, 1, 1), around=around).double(), made("square")[1]
-    with pytest.raises(
-        AuditError, match=r"state 0 \(input:layers.0\) is not whole: .* % of what the outputs know"
-    ):
-        diagnose(model, batches, None, description=ALL)
-    report = diagnose(model, batches, None, description=Description(forward=skips))
-    assert report.bp_grad_norms == pytest.approx(gradients(model.passes, *batches[0]), rel=1e-10)
-    assert report.warnings == ()
-
-
-class Sequences(Chain):
-    """Layers of tokens, whose head reads the mean over them."""
-
-    def __init__(self):
-        torch.manual_seed(4)
-        super().__init__(nn.Linear(2, 6), [linear(6, 6) for _ in range(2)], nn.Linear(6, 5))
-
-    def passes(self, x):
-        states = [self.embed(x)]
-        for block in self.layers:
-            states.append(block(states[-1]))
-        return states, self.head(states[-1].mean(1))
-
-    def forward(self, x):
-        return self.passes(x)[1]
-
-
 class Keeps(Chain):
-    """Feedback alignment that keeps its activations, and its feedback in a plain attribute and a
-    list.
-    """
+    """Feedback alignment that keeps its activations."""
 
     def forward(self, x):
         self.activations = [self.embed(x)]
@@ -152,25 +104,15 @@ class Keeps(Chain):
 class ListedFeedback(nn.Linear):
     def __init__(self, a, b):
         super().__init__(a, b)
-        self.feedback = [torch.randn(b, a) / a**0.5]
+        self.feedback = {"all": torch.randn(b, a) / a**0.5}
 
     def forward(self, x):
-        return Feedback.apply(x, self.weight, self.bias, self.feedback[0])
+        return Feedback.apply(x, self.weight, self.bias, self.feedback["all"])
 
 
-class NamedFeedback(ListedFeedback):
-    def __init__(self, a, b):
-        super().__init__(a, b)
-        self.feedback = dict(enumerate(self.feedback))
-
-
-@pytest.mark.parametrize(
-    "loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.arange(1.0, 6.0))]
-)
-@pytest.mark.parametrize("layer", [FALinear, ListedFeedback, NamedFeedback])
-def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer, loss_fn):
+def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep():
     torch.manual_seed(6)
-    inner = narrowing(layer)
+    inner, loss_fn = narrowing(ListedFeedback), nn.CrossEntropyLoss(weight=torch.arange(1.0, 6.0))
     model = Keeps(inner.embed, inner.layers, inner.head)
     batches = [(x.float(), y) for x, y in made("narrowing")[1]]
     model(batches[0][0])
@@ -243,29 +185,25 @@ def test_a_batch_of_another_size_is_left_out_of_the_stability_and_maps_of_two_si
         )
     with pytest.raises(AuditError, match="found 'C' with 7 batches; expected 8 or more"):
         Monitor(model, [*batches[:7], small], description=description, stop_on="C")
+    head = nn.Sequential(nn.AdaptiveAvgPool2d((1, 6)), nn.Flatten(), nn.Linear(6, 5))
+    tokens = Chain(nn.Linear(2, 6), [linear(6, 6) for _ in range(2)], head)
     uneven = [(torch.randn(8, length, 2), torch.arange(8) % 5) for length in (9, 12)]
     with pytest.raises(AuditError, match="have 54, 72 entries"):
-        diagnose(Sequences(), uneven, None, description=ALL)
+        diagnose(tokens, uneven, None, description=ALL)
 
 
 def test_nan_in_the_data_is_not_the_networks_fault():
     model, batches, description = made("square")
     batches[5][0][3, 2] = torch.nan
     report = diagnose(model, batches, None, description=description)
-    assert any(
-        warning.code == "gaps in data" and "Batch 5" in warning.text for warning in report.warnings
-    )
-    labels = [(x, torch.randn(32, 5, dtype=F64)) for x, _ in made("square")[1]]
-    labels[1][1][0, 0] = torch.nan
-    report = diagnose(model, labels, None, description=description, loss_fn=F.mse_loss)
-    assert any(
-        warning.code == "gaps in data" and "Batch 1" in warning.text for warning in report.warnings
-    )
+    (text,) = (warning.text for warning in report.warnings if warning.code == "gaps in data")
+    assert "Batch 5" in text
 
 
 def test_a_state_that_vanishes_is_not_said_to_inflate():
     model, batches, description = made("square")
-    filled(model.layers, 0.0)
+    for parameter in model.layers.parameters():
+        nn.init.zeros_(parameter)
     report = diagnose(model, batches, None, description=description)
     assert report.flags == ["D1 (vanished state)"]
 
@@ -274,55 +212,12 @@ def test_labels_below_zero_of_an_own_loss_are_labels_unless_it_names_one_that_it
     model, batches, description = made("square")
     one = [(x, torch.where(torch.arange(32) < 9, -1, 2)) for x, _ in batches]
     loss = nn.CrossEntropyLoss(ignore_index=-1)
-    assert any(
-        "one class only" in text
-        for text in map(
-            str, diagnose(model, one, None, description=description, loss_fn=loss).warnings
-        )
-    )
+    found = diagnose(model, one, None, description=description, loss_fn=loss).warnings
+    assert any("one class only" in warning.text for warning in found)
     signs = [(x, 2 * (y % 2) - 1) for x, y in batches]
-    report = diagnose(
-        model,
-        signs,
-        0.9,
-        0.5,
-        description=description,
-        loss_fn=lambda z, y: (1 - y * z[:, 0]).mean(),
-    )
+    hinge = lambda z, y: (1 - y * z[:, 0]).mean()  # noqa: E731
+    report = diagnose(model, signs, 0.9, 0.5, description=description, loss_fn=hinge)
     assert report.warnings == ()
-
-
-class Stateful(Chain):
-    """Begins in a tensor of its own, draws from its own stream and counts its passes in plain
-    attributes.
-    """
-
-    def __init__(self):
-        super().__init__(nn.Linear(20, 16), [linear(16, 16) for _ in range(2)], nn.Linear(16, 5))
-        self.start, self.passes = torch.ones(32, 16), torch.zeros(1)
-        self.seen, self.stream = deque(maxlen=3), torch.Generator().manual_seed(1)
-        self.graph, self.gaps = torch.eye(4).to_sparse(), torch.full((1,), torch.nan).expand(3)
-
-    def forward(self, x):
-        self.passes += 1
-        self.seen.append(len(x))
-        torch.rand(1, generator=self.stream)
-        h = self.start[: len(x)]
-        for block in self.layers:
-            h = block(h) + 0 * self.embed(x)
-        return self.head(h)
-
-
-def test_tensors_streams_and_queues_of_a_model_stay_as_they_were():
-    model = Stateful()
-    stream = model.stream.get_state()
-    diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None, description=ALL)
-    assert model.passes == 0 and not model.seen and torch.equal(model.stream.get_state(), stream)
-    assert (
-        model.gaps._version == 0
-        and not model.start.requires_grad
-        and torch.equal(model.start, torch.ones(32, 16))
-    )
 
 
 def test_a_sum_is_refused_though_the_first_batch_has_one_sample_and_a_strange_check_by_its_name():
@@ -352,7 +247,7 @@ def test_one_network_is_not_two_seeds_unless_it_diverged(tmp_path, monkeypatch, 
         "other": "it differs in states",
     }.items():
         assert main(["report", "one", second]) == 1 and words in capsys.readouterr().err
-    filled(model, torch.nan)
+    model.head.bias.data.fill_(torch.nan)
     for name in ("lost", "lost too"):
         written(name, BLOCKS)
     assert main(["report", "lost", "lost too"]) == 0
