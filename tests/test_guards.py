@@ -1,6 +1,7 @@
 """Nothing wrong is believed: what a method, a file or a model says is compared with what it does."""
 
 import random
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -97,15 +98,6 @@ def test_what_may_be_misread_is_a_warning(code):
     assert text in protocol.summary(protocol.run())
 
 
-def test_a_network_that_refuses_float64_keeps_its_other_numbers():
-    def refuse(logits):
-        return 1 / 0 if logits.dtype == torch.double else logits
-
-    report = audited(model=Hostile(end=refuse))
-    assert all("ZeroDivisionError" in layer.float32_error.reason for layer in report.layers)
-    assert report.bp_grad_norms[0] > 0
-
-
 def detached(logits, labels):
     return F.cross_entropy(logits.detach(), labels)
 
@@ -117,34 +109,24 @@ def per_sample(logits, labels):
 REFUSALS = {
     "two forward passes": {"model": Hostile(lambda _, x: x.add_(torch.randn(x.shape)))},
     "changes head.bias": {"model": Hostile(lambda model, _: model.head.bias.data.add_(1e-6))},
-    "on the meta device": {"model": Hostile().to("meta")},
     "found int; expected a torch.nn.Module": {"model": 3},
     "returns a tensor .10, 0. of": {"model": Hostile(end=lambda logits: logits[:, :0])},
-    "eval_batches: found 5": {"eval_batches": 5},
-    "eval_batches: found no batches": {"eval_batches": []},
     "iterating over it fails: ZeroDivisionError": {"eval_batches": (1 / 0 for _ in X)},
     r"eval_batches: found a tensor \(10, 1, 2, 3\)": {"eval_batches": [X]},
     "torch.float32 labels": {"eval_batches": [(X, Y.float())]},
-    r"labels \(10, 1\); expected as many": {"eval_batches": [(X, Y[:, None])]},
     r"labels \(3,\); expected as many": {"eval_batches": [(X, Y[:3])]},
     r"labels \(0,\); expected .* at least one": {"eval_batches": [(X[:0], Y[:0])]},
-    "eval_batches: found tuple": {"eval_batches": [(X.to("meta"), Y)]},
-    r"eval_batches: found inputs \(\)": {"eval_batches": [(torch.tensor(1.0), Y)]},
     r"eval_batches: found inputs \(10, 0\)": {"eval_batches": [(X.flatten(1)[:, :0], Y)]},
     "stability_batches: found label 7": {"stability_batches": [(X, Y + 5)]},
     "headline_acc: found 61.0": {"headline_acc": 61.0},
     "frozen_baseline_acc: found -0.01": {"frozen_baseline_acc": -0.01},
-    "bp_frozen_acc: found nan": {"bp_frozen_acc": float("nan")},
-    "headline_acc: found True": {"headline_acc": True},
     "method_name: found 0.4": {"method_name": 0.4},
     "thresholds: found {'growth': 5}": {"thresholds": {"growth": 5}},
     "loss has no gradient at": {"loss_fn": lambda *_: torch.ones((), requires_grad=True)},
     r"loss_fn: it returned a tensor \(10,\)": {"loss_fn": per_sample},
-    "loss_fn: it returned float": {"loss_fn": lambda *_: 0.5},
     "number without a gradient": {"loss_fn": detached},
     "loss_fn: .*it failed": {"loss_fn": F.mse_loss},
     "layer_for_stability: found '1'; expected an integer 0..2": {"layer_for_stability": "1"},
-    "layer_for_stability: found -1": {"layer_for_stability": -1},
     "layer_for_stability: found 3": {"layer_for_stability": 3},
 }
 
@@ -188,6 +170,7 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
         model.calls, model.extra, grad = 1, nn.Linear(1, 1), model.head.weight.grad
         model.head.weight.grad = torch.ones(3, 6) if grad is None else grad.add_(1)
         model.log.append(x)
+        model.passes.add_(torch.rand(1, generator=model.stream))
         model.head.weight = nn.Parameter(model.head.weight.detach())
 
     def loss_fn(logits, labels):
@@ -196,7 +179,10 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     model, x, labels, before = Hostile(), X.clone(), Y.clone(), random.getstate()
     model.register_buffer("given", torch.zeros(2))
     model.register_buffer("mask", None, persistent=False)
-    model.spoil, model.log, weight = spoil, [], model.head.weight
+    model.spoil, model.log, weight = spoil, deque(maxlen=3), model.head.weight
+    model.passes, model.stream = torch.zeros(1), torch.Generator().manual_seed(1)
+    model.graph, model.gaps = torch.eye(4).to_sparse(), torch.full((1,), torch.nan).expand(3)
+    stream = model.stream.get_state()
     model.second.eval()
     weight.grad = torch.zeros(3, 6)
     found, grad = snapshot(model), weight.grad
@@ -205,6 +191,7 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     assert random.getstate() == before and snapshot(model) == found
     assert model.head.weight is weight and weight.grad is grad
     assert not model.log and model.mask is None
+    assert model.passes == 0 and torch.equal(model.stream.get_state(), stream)
     model.spoil = None
     for generator in (None, torch.Generator()):
         loader = DataLoader(TensorDataset(X, Y), 2, shuffle=True, generator=generator)
