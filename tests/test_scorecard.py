@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -15,15 +16,11 @@ from test_protocol import report_of
 from fa_audit.cli import main
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import (
-    OF_SAMPLES,
-    QUANTITIES,
     read_published,
-    read_published_file,
 )
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures.scorecard_figure import EDGE, draw
 from fa_audit.results.judging import compare
-from fa_audit.results.measured import read_measured
 from fa_audit.results.scorecard import (
     claims,
     counted,
@@ -31,8 +28,7 @@ from fa_audit.results.scorecard import (
     sum_of,
     with_seeds,
 )
-from fa_audit.results.scorecard_texts import to_markdown
-from fa_audit.results.tidy import KEY, Tidy, runs_table, write_packed
+from fa_audit.results.tidy import KEY, Tidy, runs_table
 
 HIT, MISS, ABSENT = "agrees", "differs", "not run"
 REST = {"setting": "tiny", "n": 3, "source": "a paper", "seeds": [1, 2]}
@@ -55,13 +51,8 @@ def body(kind, **given):
 def published_of(*bodies, claims=(), **experiment):
     names = {each["setting"] for each in bodies}
     settings = dict.fromkeys(names, EXPERIMENT | OWN | experiment)
-    return read_published(whole(settings, bodies, claims))
-
-
-def whole(settings, bodies, claims=()):
-    """The file."""
     file = {"scripts": SCRIPTS, "released": "new", "settings": settings, "entries": [*bodies]}
-    return file | {"claims": dict(claims)}
+    return read_published(file | {"claims": dict(claims)})
 
 
 def judged(given, **by_run):
@@ -359,15 +350,6 @@ def test_a_claim_holds_on_as_many_seeds_as_were_run():
         assert (found["verdict"], found["n"]) == (verdict, str(count))
 
 
-def test_every_quantity_has_a_place_in_the_tables_of_measured_runs():
-    tidy = read_measured(ROOT / "reference/measured")
-    derived = {"own_margin", "bp_margin", "by_cosine"}
-    for name, known in [*QUANTITIES.items(), *OF_SAMPLES.items()]:
-        table = tidy.trajectories if "epoch" in known.places else tidy.layers
-        columns = {*table, *known.places} if known.places else {*tidy.runs, *derived}
-        assert {known.column, *known.places} <= columns, name
-
-
 def test_the_figure_shows_distances_of_what_was_run_and_counts_the_rest(rows):
     back = pd.read_csv(io.StringIO(rows.to_csv(index=False)))
     back.loc[:3, "distance"] = [0.5, EDGE + 1, -np.inf, np.nan]  # off the axis on both sides; none
@@ -386,34 +368,14 @@ def test_the_whole_scorecard_is_readable():
     assert_readable(draw(scorecard(published, tables(STRANGER)), title="Scorecard"))
 
 
-def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
-    settings = {"tiny": EXPERIMENT | OWN, "other": EXPERIMENT | OWN}
-    (tmp_path / "published.yaml").write_text(yaml.safe_dump(whole(settings, ENTRIES, CLAIMS)))
-    specs = tables(*RUNS).runs
-    for setting, rows in specs.groupby("setting"):
-        audits = []
-        for row in rows.to_dict("records"):
-            key = {name: row[name] for name in KEY} | {"spec": json.loads(row["spec"])}
-            audits.append(report_of(row["accuracy"]).replace(**key, digest="abc"))
-        write_packed(tmp_path / f"measured/{setting}/audits.json", audits)
-    explanations = tmp_path / "measured/explanations.yaml"
-    explanations.write_text("tiny bp grad_norm layer 1: a wider batch\n")
-    source = f"{tmp_path}/measured"
-    command = ["scorecard", "--from", source, "--published", f"{tmp_path}/published.yaml"]
-    assert main(command) == 0
-    text = capsys.readouterr().out
-    published = read_published_file(tmp_path / "published.yaml")
-    rows = scorecard(
-        published,
-        read_measured(tmp_path / "measured"),
-        {"tiny bp grad_norm layer 1": "a wider batch"},
-    )
-    assert text == to_markdown(published, rows) and sum_of(counted(rows)).run > 2
+def test_the_command_writes_it_and_neither_overwrites_what_it_reads_nor_explains_what_is_not_there(
+    tmp_path, capsys
+):
+    source = shutil.copytree(ROOT / "reference/measured", tmp_path / "measured")
+    command = ["scorecard", "--from", str(source)]
     assert main([*command, "--output", f"{tmp_path}/new"]) == 0
-    written = {path.suffix: path.read_text() for path in (tmp_path / "new").iterdir()}
-    assert set(written) == {".csv", ".md"} and written[".md"] == text
-    explained = pd.read_csv(io.StringIO(written[".csv"]))["explanation"].dropna().tolist()
-    assert "a wider batch" in explained
-    assert main([*command, "--output", source]) == 1  # which is read
-    explanations.write_text("tiny bp grad_nrm: why\n")
+    shipped = ROOT / "docs/reproduction/scorecard.csv"
+    assert (tmp_path / "new/scorecard.csv").read_bytes() == shipped.read_bytes()
+    assert main([*command, "--output", str(source)]) == 1
+    (source / "explanations.yaml").write_text("tiny bp grad_nrm: why\n")
     assert main(command) == 1 and "explanations.yaml" in capsys.readouterr().err
