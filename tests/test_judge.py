@@ -8,7 +8,6 @@ from scipy import stats
 from test_protocol import report_of
 
 from fa_audit.cli import main
-from fa_audit.core.errors import AuditError
 from fa_audit.documents.document import to_text
 from fa_audit.experiments.paths import evidence_files
 from fa_audit.experiments.spec import RunSpec
@@ -20,7 +19,6 @@ from fa_audit.protocol.sentences import sentences
 from fa_audit.results.own_audits import read_own, user_audits
 from fa_audit.results.page.runs import read_runs
 from fa_audit.results.reporting import report
-from fa_audit.results.seed_group import read_seeds
 from fa_audit.results.tables.audits import main_audit
 from fa_audit.results.tidy import judged, read_tidy, tidy_of, write_packed
 from fa_audit.results.verdict_summary import verdict_lines
@@ -126,23 +124,3 @@ def test_every_writer_says_the_same(margins, tmp_path, monkeypatch, capsys):
     table = main_audit(tidy, title="t", labels={})
     cells = dict(zip(table.columns, table.rows[0]))
     assert cells["four-check"].partition(";")[0] == found.text(FOUR)
-
-
-@pytest.mark.parametrize(
-    "edits",
-    [
-        {"about": {"states": 5}},
-        {"spec": seed(0).spec | {"penalty": [1]}},
-        {"layers": None},
-    ],
-)
-@pytest.mark.parametrize("read", [lambda path: read_seeds([path]), lambda path: read_runs([path])])
-def test_an_edited_audit_is_refused_in_one_line_that_names_the_entry(edits, read, tmp_path):
-    record = seed(0).to_dict() | edits
-    del record["content"]
-    path = tmp_path / "seed0.json"
-    path.write_text(json.dumps(record))
-    with pytest.raises(AuditError) as caught:
-        read(path)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: {next(iter(edits))}") and "\n" not in text

@@ -8,17 +8,16 @@ import re
 import sys
 
 import pytest
-import torch
 from latex import check_latex, compile_latex
 from printed_audits import printed_audits, put
+from test_protocol import report_of
 
-from fa_audit import Description, DiagnosticReport, diagnose
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import signed
 from fa_audit.core.measured import Measured
 from fa_audit.protocol.audit import Audit, AuditWarning
-from fa_audit.protocol.judge import THREE, judge
+from fa_audit.protocol.judge import THREE
 
 SEEDS = (3, 7)
 STRANGE = r"50%_&#1 ^~{a}\b $ <x>|y ü"
@@ -110,13 +109,19 @@ def test_warnings_and_doubt_are_said_once_with_their_seeds(real, render):
     assert "in doubt" in text.split("\n\n")[1]
 
 
-def test_networks_that_were_not_trained_here_are_numbered(real, render):
+@pytest.fixture
+def foreign(real):
+    """Audits of networks that were not trained here, without credits."""
     audits = []
     for number, audit in enumerate(real):
         gone = dict.fromkeys(("spec", "digest", "seconds", "device", "seed"))
         entry = {"model": "a:b", "frozen_accuracy": 0.4 + number / 10, "weights": None}
         audits.append(audit.replace(**gone, credit=(), deep={}, entry=entry))
-    text = render(audits)
+    return audits
+
+
+def test_networks_that_were_not_trained_here_are_numbered(foreign, render):
+    text = render(foreign)
     assert [row[0] for row in rows(text, "Every file")[1:3]] == ["1", "2"]
     assert "Credits at" not in text and "### Credit" not in text
     assert said(text, "Digest") == "not recorded"
@@ -165,23 +170,11 @@ def test_stored_outcomes_are_not_believed(printed):
     assert again.judgement.to_dict() == Audit.from_dict(printed[0]).judgement.to_dict()
 
 
-def test_a_report_of_an_audit_without_trouble_is_short(real):
-    healthy = real[0].replace(credit=(), deep={}, frequencies=None)
-    values = dict(vars(real[0].stability)) | {"value": 0.01, "jackknife": (-0.1, 0.1)}
-    stability = type(real[0].stability)(**values)
-    own = real[0].baselines.replace(own=0.1, bp=0.2)
-    healthy = healthy.replace(stability=stability, baselines=own, headline_acc=0.6, hits=None)
-    text = str(DiagnosticReport(**dict(healthy)))
+def test_a_report_of_an_audit_without_trouble_is_short():
+    text = str(report_of(0.6, 0.1, bp=0.2))
     lines = text.splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 80
-    assert "3 states, h_0 to h_2" in " ".join(lines[:2])
     assert text.count("\n  - ") - text[text.index("You may not") :].count("\n  - ") <= 5
-
-
-def test_the_report_is_that_of_the_judgement(real, render):
-    found = judge(real)
-    text = render(real).replace("\\", "")
-    assert f"{found.text(THREE)}; four checks" in text
 
 
 OWN_METHODS = r"""
@@ -207,27 +200,9 @@ def test_a_method_states_its_credit_and_its_feedback(real, render, tmp_path, mon
     assert "M fresh, N(0, 4)" in said(render(own), "Feedback")
 
 
-@pytest.fixture(scope="module")
-def external():
-    """The audit of a described network, with the credits of a function."""
-    torch.manual_seed(0)
-    blocks = (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2))
-    model = torch.nn.Sequential(*blocks, torch.nn.Linear(4, 3))
-    batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(8)]
-    about = {"description": Description(["input:0", "0", "1"], "all features")}
-
-    def credits(model, x, y, states):
-        return [h**2 for h in states[:-1]]
-
-    return diagnose(model, batches, 0.5, 0.4, "mine", credits=credits, **about)
-
-
 def test_latex_is_escaped_and_balanced_and_compiles_in_a_column_of_a_paper(
-    real, external, render, tmp_path
+    real, foreign, render, tmp_path
 ):
-    for broken in ("a_b", "50% of", "{", r"\begin{x}", "$x", "a & b", "#", r"\textbf{x}}"):
-        with pytest.raises((AssertionError, IndexError)):
-            check_latex(rf"\item {broken}")
     own = real[0].baselines.replace(own_name=STRANGE)
     strange = real[0].replace(run=STRANGE, notes=f"{STRANGE}\n\n{STRANGE}\x00", baselines=own)
     text = render([strange], "--format", "latex")
@@ -235,5 +210,5 @@ def test_latex_is_escaped_and_balanced_and_compiles_in_a_column_of_a_paper(
     assert render([strange], "--format", "latex", "--output", str(tmp_path / "new/a.tex")) == ""
     assert (tmp_path / "new/a.tex").read_text() == text
     plain = real[0].replace(run=STRANGE.replace("ü", ""), notes=30 * "results/models/a_long_name ")
-    groups = [real, [plain], [external]]
+    groups = [real, [plain], foreign]
     assert not compile_latex(tmp_path, *(render(group, "--format", "latex") for group in groups))
