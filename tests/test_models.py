@@ -38,10 +38,12 @@ def without_deterministic_kernel(classes):
             "some_backward_cuda does not have a deterministic implementation, but you set more"
         )
 
+    def watch(module, inputs, h):
+        if h.requires_grad:
+            h.register_hook(refuse)
+
     model = small(classes)
-    model[0].register_forward_hook(
-        lambda module, inputs, h: (h.requires_grad and h.register_hook(refuse), None)[1]
-    )
+    model[0].register_forward_hook(watch)
     return model
 
 
@@ -59,16 +61,6 @@ def audited(dataset, **changes):
     )
 
 
-def test_an_entry_has_every_key_with_its_default():
-    defaults = {"weights": None, "seed": 42, "image_shape": None, "batches": 10}
-    accuracies = dict.fromkeys(("accuracy", "frozen_accuracy", "bp_frozen_accuracy"))
-    assert model_entry({"mine": ENTRY}, "mine") == ENTRY | defaults | accuracies
-    with pytest.raises(AuditError, match="unknown model 'mini'; known: mine"):
-        model_entry({"mine": ENTRY}, "mini")
-    with pytest.raises(AuditError, match="config: "):
-        model_entry({}, "mine")
-
-
 def test_a_model_that_does_not_repeat_bit_for_bit_on_a_device_is_refused_with_what_to_do(dataset):
     with pytest.raises(AuditError, match=r"models\.mine: .*some_backward_cuda .*audit_model:gpu=0"):
         audited(dataset, model="test_models:without_deterministic_kernel")
@@ -76,14 +68,11 @@ def test_a_model_that_does_not_repeat_bit_for_bit_on_a_device_is_refused_with_wh
 
 def test_random_weights_are_those_of_the_seed_and_leave_the_global_stream_alone():
     before = torch.get_rng_state()
-    one, same, other = (build_model(entry(seed=seed)).state_dict() for seed in (1, 1, 2))
+    found = build_model(entry(seed=1)).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(one[key], same[key]) for key in one) and not torch.equal(
-        one["0.weight"], other["0.weight"]
-    )
-    torch.manual_seed(1)
-    assert torch.equal(small(3)[0].weight, one["0.weight"])
-    torch.set_rng_state(before)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        assert_same_bits(found, small(3).state_dict())
 
 
 def test_weights_come_from_a_file(tmp_path):
@@ -91,6 +80,9 @@ def test_weights_come_from_a_file(tmp_path):
     save_file(saved, tmp_path / "w.safetensors")
     found = build_model(entry(weights=str(tmp_path / "w.safetensors"))).state_dict()
     assert_same_bits(found, saved)
+    torch.save(saved, tmp_path / "w.pt")
+    with pytest.raises(AuditError, match=r"w\.pt: no safetensors file"):
+        build_model(entry(weights=str(tmp_path / "w.pt")))
 
 
 @pytest.mark.parametrize(
@@ -98,25 +90,20 @@ def test_weights_come_from_a_file(tmp_path):
     [
         ({"5.bias": None}, 'Missing key(s) in state_dict: "5.bias"'),
         ({"5.bias": torch.zeros(4)}, "size mismatch for 5.bias"),
-        ({f"x{n}": torch.zeros(1) for n in range(99)}, 'Unexpected key(s) in state_dict: "x0"'),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path, change, words):
-    tensors = {
-        key: value for key, value in (small(3).state_dict() | change).items() if value is not None
-    }
-    save_file(tensors, tmp_path / "w.safetensors")
-    torch.save(tensors, tmp_path / "w.pt")
-    for name, message in (("w.safetensors", words), ("w.pt", "w.pt: no safetensors file")):
-        with pytest.raises(AuditError) as failure:
-            build_model(entry(weights=str(tmp_path / name)))
-        assert message in str(failure.value)
+    tensors = small(3).state_dict() | change
+    path = tmp_path / "w.safetensors"
+    save_file({key: value for key, value in tensors.items() if value is not None}, path)
+    with pytest.raises(AuditError) as failure:
+        build_model(entry(weights=str(path)))
+    assert words in str(failure.value)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "nowhere:small"}, "'nowhere'"),
         ({"model": "test_models:smal"}, "unknown model of test_models 'smal'"),
         (
             {"arguments": {"clases": 3}},
@@ -138,14 +125,11 @@ def test_images_are_brought_to_the_model_s_shape():
     grey, rgb = torch.rand(2, 1, 4, 4), torch.rand(2, 3, 4, 4)
     assert torch.equal(fitted(rgb, (3, 4, 4)), rgb) and torch.equal(fitted(grey, (1, 4, 4)), grey)
     assert torch.equal(fitted(grey, (3, 4, 4)), torch.cat([grey] * 3, dim=1))
-    assert fitted(grey, (3, 7, 9)).shape == (2, 3, 7, 9)
     ramp = torch.arange(4.0).expand(1, 1, 4, 4)
     torch.testing.assert_close(fitted(ramp, (1, 4, 8))[0, 0, 0, 1:7], torch.arange(0.25, 3, 0.5))
-    edge = torch.zeros(1, 1, 8, 8).index_fill(3, torch.tensor([0]), 1.0)
+    edge = torch.eye(8)[:1].expand(1, 1, 8, 8)
     assert (fitted(edge, (1, 8, 2))[..., 0] > 0).all()  # a smaller image sees every pixel
-    with pytest.raises(
-        AuditError, match=r"found \[1, 4, 4\] for images of 3 channels; expected 3 channels"
-    ):
+    with pytest.raises(AuditError, match=r"found \[1, 4, 4\] for images of 3 channels"):
         fitted(rgb, (1, 4, 4))
 
 

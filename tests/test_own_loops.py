@@ -121,9 +121,7 @@ def test_what_is_not_finite_ends_it_where_anything_does(stop_on):
         ({"stop_on": ("D1", "C")}, "stop_on: found 'C' with 1 batches; expected 8 or more"),
         ({"description": Description("layers.*", "all features")}, "layers"),
         ({"eval_batches": []}, "eval_batches: found no batches"),
-        ({"model": torch.relu}, "model: found builtin_function_or_method"),
-        ({"epoch": "1"}, "epoch: found '1'; expected an integer >= 0"),
-        ({"epoch": -1}, "epoch: found -1"),
+        ({"epoch": -1}, "epoch: found -1; expected an integer >= 0"),
         ({"log": 3}, "log: found 3; expected a function"),
     ],
 )
@@ -134,8 +132,8 @@ def test_bad_input_is_found_before_any_training(given, words):
 
 def test_what_the_audit_has_against_the_input_is_told_at_the_beginning():
     with pytest.warns(UserWarning, match="fa-audit: The first block reads the data itself"):
-        model, first = nn.Sequential(nn.Linear(6, 3)), Description("0", "all features")
-        monitor = Monitor(model, BATCHES[:1], description=first)
+        first = Description("0", "all features")
+        monitor = Monitor(nn.Sequential(nn.Linear(6, 3)), BATCHES[:1], description=first)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         monitor.step()
@@ -170,16 +168,14 @@ def test_a_resumed_monitor_goes_on_as_the_one_that_was_not_interrupted():
 def test_what_is_not_a_state_of_this_monitor_is_refused():
     monitor = Monitor(new(), BATCHES[:1], description=BLOCKS)
     state = monitor.state_dict()
-    history = {"history": monitor.history[:1]}
-    for wrong in (3, {}, state | {"more": 1}, state | {"epoch": "2"}, state | history):
+    for wrong in ({}, state | {"history": monitor.history[:1]}):
         with pytest.raises(AuditError, match=r"^state: found"):
             monitor.load_state_dict(wrong)
     assert monitor.state_dict() == state
 
 
-@pytest.mark.parametrize("kind", [tuple, list])
-def test_batches_that_are_changed_later_change_no_number(kind):
-    batches = [kind(part.clone() for part in batch) for batch in BATCHES[:2]]
+def test_batches_that_are_changed_later_change_no_number():
+    batches = [[part.clone() for part in batch] for batch in BATCHES[:2]]
     monitor = Monitor(new(), batches, description=BLOCKS)
     first = monitor.report
     batches[0][0].mul_(5)
