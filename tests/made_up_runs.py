@@ -134,6 +134,11 @@ def tidy_of(*rows):
     table = pd.DataFrame(
         [{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows]
     ).assign(audit=list(map(audit_of, rows)))
+    # As of `runs_table`.
+    table = table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
+    for name, baseline in (("depth", "own_frozen_acc"), ("depth_strict", "bp_frozen_acc")):
+        margin = table["accuracy"] - table[baseline]
+        table[CHECKS[name].column] = margin.where(table[f"{name}_fires"].notna())
     table = table.rename(columns={name: f"{name}_at_input" for name in CREDITS})
     settings, work = tuple(table["setting"].unique()), table[["setting", "run", "seed", *WORK]]
     return Tidy(

@@ -17,7 +17,6 @@ from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.measured import read_measured
 from fa_audit.results.scorecard import scorecard
-from fa_audit.results.statistics import with_margin
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/golden"
@@ -44,7 +43,7 @@ def outcomes(audit):
 
 def board(folder):
     """Accuracy and margin of every network of a folder, and the checks that fire or are open."""
-    runs = with_margin(read_measured(ROOT / "reference" / folder).runs)
+    runs = read_measured(ROOT / "reference" / folder).runs
     numbers = {}
     for row in runs.sort_values(["setting", "run", "seed"]).to_dict("records"):
         text = f"{row['accuracy']:.4g} {row['margin']:.4g} "

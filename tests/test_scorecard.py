@@ -157,7 +157,10 @@ def tables(*runs):
             "own_frozen_acc": 0.4,
             "bp_frozen_acc": 0.4,
         }
-        own |= given | key | {"spec": json.dumps(spec), "thresholds": json.dumps(limits)}
+        own |= given
+        if given.get("own_frozen_acc", 0.4) is not None:
+            own["margin"] = own["accuracy"] - own["own_frozen_acc"]
+        own |= key | {"spec": json.dumps(spec), "thresholds": json.dumps(limits)}
         rows.append(own)
         norms = [given.get("norm", 1.0) * norm for norm in (1.0, 2.0, 0.01)]
         for layer, norm in enumerate(norms):

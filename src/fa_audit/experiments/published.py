@@ -61,12 +61,14 @@ LAYER, EPOCH = ("layer",), ("epoch",)
 # The paper's credit metrics are those at the blocks' inputs.
 _AT_INPUTS = ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp", "deep_rho_random",
               "deep_nudging", "fresh_b_mean", "fresh_b_std")  # fmt: skip
-_OF_A_RUN = ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last", "max_growth", "stability",
+_OF_A_RUN = ("accuracy", "hidden_norm_last", "grad_norm_last", "max_growth", "stability",
              "identity_distance", "identity_cosine")  # fmt: skip
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")
 _FLAG: dict[str, Any] = {"answers": (True, False), "number": False}
 QUANTITIES: dict[str, Quantity] = {
     **{name: Quantity(name) for name in _OF_A_RUN},
+    "own_margin": Quantity("margin"),
+    "bp_margin": Quantity("margin_strict"),
     "own_frozen_accuracy": Quantity("own_frozen_acc"),
     "bp_frozen_accuracy": Quantity("bp_frozen_acc"),
     **{name: Quantity(name + AT_INPUT) for name in _AT_INPUTS},

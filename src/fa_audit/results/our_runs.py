@@ -23,7 +23,6 @@ from fa_audit.experiments.published import (  # fmt: skip
     identity,
     plain,
 )
-from fa_audit.protocol.evidence import depth_margin
 from fa_audit.results.judging import Measured
 from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
@@ -37,8 +36,6 @@ class OurRuns:
 
     def __init__(self, tidy: Tidy) -> None:
         runs = tidy.runs.assign(
-            own_margin=depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]),
-            bp_margin=depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
             by_cosine=by_cosine(tidy),
             first_reference_flag_1024=_first_below(tidy),
         )

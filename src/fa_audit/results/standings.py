@@ -66,15 +66,14 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
         ("own_frozen", "depth", keys),
         ("bp_frozen", "depth_strict", keys.assign(method="bp")),
     ):
-        own = runs[f"{name}_acc"].astype(float).where(runs[f"{check}_fires"].notna())
+        own = runs[f"{name}_acc"].where(runs[f"{check}_fires"].notna())
         found = measured.reindex(pd.MultiIndex.from_frame(asked)).to_numpy(float)
         baselines[name] = pd.Series(found, runs.index).where(is_whole).fillna(own)
-    accuracy = runs["accuracy"].astype(float)
     margins = {
-        "margin": accuracy - baselines["own_frozen"],
-        "bp_margin": accuracy - baselines["bp_frozen"],
+        "margin": runs["accuracy"] - baselines["own_frozen"],
+        "bp_margin": runs["accuracy"] - baselines["bp_frozen"],
     }
-    return runs.assign(accuracy=accuracy, **baselines, **margins)[~is_frozen & ~shallow]
+    return runs.assign(**baselines, **margins)[~is_frozen & ~shallow]
 
 
 def ranks(accuracies: pd.DataFrame) -> dict[str, int]:

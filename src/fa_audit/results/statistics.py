@@ -13,7 +13,6 @@ from scipy import stats
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.evidence import depth_margin
 
 
 @dataclass(frozen=True)
@@ -53,41 +52,26 @@ def summarise(values: Iterable[float]) -> Summary:
     return Summary(n, mean, deviation, (mean - half, mean + half))
 
 
-def extent(numbers: Iterable[float | None], write: Callable[[Any], str] = str) -> str:
+def extent(numbers: Iterable[float], write: Callable[[Any], str] = str) -> str:
     """Print the smallest and the largest number, or one of them if both look alike; empty without
     numbers.
 
     >>> extent([2, 3, 3]), extent([3, 3])
     ('2 to 3', '3')
     """
-    known = [number for number in numbers if number is not None and not math.isnan(number)]
-    return (
-        " to ".join(dict.fromkeys(write(end) for end in (min(known), max(known)))) if known else ""
-    )
+    known = pd.Series(numbers).dropna()
+    if known.empty:
+        return ""
+    return " to ".join(dict.fromkeys(map(write, [known.min(), known.max()])))
 
 
 def rank_runs(runs: pd.DataFrame) -> list[str]:
     """Return the run names by mean accuracy, best first, then by name; runs without accuracy come
     last.
     """
-    means = runs.groupby("run")[
-        "accuracy"
-    ].mean()  # groupby sorts by name, and the stable sort keeps that order
+    # groupby sorts by name, and the stable sort keeps that order.
+    means = runs.groupby("run")["accuracy"].mean()
     return means.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
-
-
-def with_margin(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with ``margin``: accuracy minus own frozen baseline, a fraction; NaN if D3 is
-    not evaluated.
-    """
-    runs = runs.astype({"accuracy": float, "own_frozen_acc": float})
-    return runs.assign(margin=_margin_of(runs, "own_frozen_acc", "depth"))
-
-
-def _margin_of(runs: pd.DataFrame, baseline: str, check: str) -> pd.Series:
-    """Return accuracy minus a column's baseline, a fraction; NaN if `check` was not evaluated."""
-    margins: pd.Series = depth_margin(runs["accuracy"].astype(float), runs[baseline].astype(float))
-    return margins.where(runs[f"{check}_fires"].notna()) if f"{check}_fires" in runs else margins
 
 
 def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, pd.DataFrame]:

@@ -48,6 +48,7 @@ _OF_SPEC = (
     "frozen_blocks",
     "shallow",
     "random_targets",
+    "lr",
 )
 DEEP = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
 
@@ -67,11 +68,7 @@ class Tidy:
 
     def of(self, setting: str) -> Tidy:
         """Return the part of one setting."""
-        parts = {}
-        for name in TIDY:
-            table = getattr(self, name)
-            parts[name] = table[table["setting"] == setting]
-        return Tidy((setting,), **parts)
+        return self._part("setting", [setting])
 
     def has(self, column: str) -> bool:
         """Return whether any run has a value in a column of the runs."""
@@ -89,12 +86,16 @@ class Tidy:
         for run in runs:
             if run not in known:
                 raise unknown("run", run, known, where=listed(self.settings, 3))
+        return self._part("run", runs)
+
+    def _part(self, column: str, values: Collection[str]) -> Tidy:
+        """Return the rows with one of some values, and the settings that have such rows."""
         parts = {}
         for name in TIDY:
             table = getattr(self, name)
-            parts[name] = table[table["run"].isin(runs)].reset_index(drop=True)
+            parts[name] = table[table[column].isin(values)].reset_index(drop=True)
         there = set(parts["runs"]["setting"])
-        return Tidy(tuple(setting for setting in self.settings if setting in there), **parts)
+        return Tidy(tuple(name for name in self.settings if name in there), **parts)
 
     def followed(self) -> pd.DataFrame:
         """Return the trajectories.
@@ -138,14 +139,20 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
 
 def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     """Return one row per run and seed: accuracy, baselines, verdicts, number and outcome of every
-    check.
+    check. Margins are fractions.
 
     ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty if the check was
     not evaluated. So are its ``_distance`` from the limit and the ends of its 95 % interval,
     ``_interval_low`` and ``_interval_high``. ``finite`` is False if a state, gradient or logit is
     NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
-    return pd.DataFrame(map(_run_row, audits))
+    return _table(map(_run_row, audits))
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    table = pd.DataFrame(rows)
+    # pandas does not calculate with None, of which it makes columns that no row has a value in.
+    return table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
 
 
 def _run_row(audit: Audit) -> dict[str, Any]:
@@ -153,30 +160,30 @@ def _run_row(audit: Audit) -> dict[str, Any]:
     spec = audit.spec or {"method": audit.method}
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]
-    row: dict[str, Any] = {**_key(audit), **{name: spec.get(name) for name in _OF_SPEC}}
+    row = _key(audit)
+    # A specification lists departures only where they are made; a model has none.
+    defaults = DEPARTURES if audit.spec else {}
+    for name in (*_OF_SPEC, *OWN_OPTIONS):
+        row[name] = spec.get(name, defaults.get(name))
     row |= {"width": options.get("width"), "depth": options.get("depth", len(audit.layers) - 1)}
-    for name in ("lr", *OWN_OPTIONS):
-        row[name] = spec.get(name, DEPARTURES.get(name) if audit.spec else None)
     row |= {"accuracy": audit.headline_acc, "validation_acc": audit.validation_acc}
     row |= _baselines(audit)
-    for name, kind in CHECKS.items():
-        if kind.unit != "points":
-            row[kind.column] = audit.checks[name].value
-    row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
-    row["scale_free_last"] = last.scale_free
     for name, of in IDENTITY.items():
-        measured = getattr(last, of)
-        row[f"identity_{name}"] = None if measured is None else measured.value
+        row[f"identity_{name}"] = value_of(dict(last), of)
     row |= _credits(audit)
     for name, found in audit.checks.items():
         low, high = found.interval or (None, None)
         row |= {
+            CHECKS[name].column: found.value,
             f"{name}_fires": found.fires,
             f"{name}_distance": found.distance,
             f"{name}_interval_low": low,
             f"{name}_interval_high": high,
             f"{name}_borderline": found.borderline,
         }
+    # Also where the checks have no value, because the norm is not finite.
+    row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
+    row["scale_free_last"] = last.scale_free
     judgement = audit.judgement
     for name, rule in RULES.items():
         row[name] = judgement.verdict(rule)
@@ -201,9 +208,9 @@ def _baselines(audit: Audit) -> dict[str, Any]:
     """Return the accuracies of the baselines; none for a stopped run, whose baselines trained
     longer.
     """
-    found = {role: run.accuracy for role, run in audit.baseline_runs.items()}
-    if not found:
-        found = {"own": audit.baselines.own, "bp": audit.baselines.bp}
+    found: dict[str, float | None] = {"own": audit.baselines.own, "bp": audit.baselines.bp}
+    for role, run in audit.baseline_runs.items():
+        found[role] = run.accuracy
     if audit.stopped_after:
         found = {}
     names = {"own_frozen_acc": "own", "bp_frozen_acc": "bp", "shallow_acc": "shallow"}
@@ -248,7 +255,7 @@ def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
             for name, value in values.items():
                 row |= _flat(name, value) if isinstance(value, Measured) else {name: value}
             rows.append(row | more)
-    return pd.DataFrame(rows)
+    return _table(rows)
 
 
 def _flat(name: str, measured: Measured) -> dict[str, Any]:

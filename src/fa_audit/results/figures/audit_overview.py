@@ -13,7 +13,6 @@ from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
 from fa_audit.results.figures.squares import outcome_of
-from fa_audit.results.outcomes import near_limit
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -38,9 +37,7 @@ def draw(
     (tick); the dotted line is the mean accuracy of frozen blocks under backpropagation.
     """
     order = rank_runs(tidy.runs)
-    measured = [name for name in tidy.runs if name.endswith(("_acc", "_low", "_high"))]
-    # pandas does not calculate with None, of which columns without a number are made.
-    runs = tidy.runs.sort_values(["run", "seed"]).astype(dict.fromkeys(measured, float))
+    runs = tidy.runs.sort_values(["run", "seed"])
     # The seeds of a run stand around its tick, within 0.7 of its row.
     seeds = runs.groupby("run")["seed"].transform("size")
     place = runs.groupby("run").cumcount() - (seeds - 1) / 2
@@ -95,12 +92,12 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
         interval = {"color": colour, "linewidth": 0.6, "alpha": 0.7, "label": "interval"}
         ax.plot([low[own.index], high[own.index]], [own["row"], own["row"]], **interval)
         if len(own) > 1:
-            mean = own[column].astype(float).mean()
+            mean = own[column].mean()
             bar = {"color": colour, "linewidth": 1, "label": "mean"}
             ax.plot([mean, mean], [row - 0.34, row + 0.34], **bar)
         if row % 2 == 0:
             ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
-    inside = runs[near_limit(runs, check)]
+    inside = runs[runs[f"{check}_borderline"].eq(True)]
     ax.plot(inside[column], inside["row"], **_BORDERLINE, label="borderline")
     ax.set_title(f"{kind.label}: {kind.short}", pad=12)
     ax.set_xlabel(style.wrap(kind.axis, 20), fontsize=style.SMALL)

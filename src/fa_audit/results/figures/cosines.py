@@ -133,7 +133,7 @@ def layer0_dominance(
     Raises:
         AuditError: no network has a credit in block 0 and in one behind it.
     """
-    cosines = tidy.layers.set_index([*KEY, "layer"])[_COSINE].astype(float).unstack("layer")
+    cosines = tidy.layers.set_index([*KEY, "layer"])[_COSINE].unstack("layer")
     deep = cosines.drop(columns=0).mean(axis=1)
     means = pd.DataFrame({"first": cosines[0], "deep": deep, "all": cosines.mean(axis=1)})
     parts = means.dropna().reset_index()

@@ -14,7 +14,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
-from fa_audit.results.statistics import by_run, rank_runs, with_margin
+from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
 _HEADING = 34  # characters of a panel's title in one line
@@ -108,8 +108,8 @@ def depth_sweep(
         if len(settings) > 1:
             found = f"{', '.join(settings)} all have depth {depth}"
             raise AuditError(f"depth_sweep: {found}; expected settings that differ in depth.")
-    runs = with_margin(tidy.runs)
-    groups = by_run(runs.assign(margin=100 * runs["margin"]), rank_runs(runs), "depth", "seed")
+    runs = tidy.runs.assign(margin=100 * tidy.runs["margin"])
+    groups = by_run(runs, rank_runs(runs), "depth", "seed")
     figure = style.new_figure(title, height=4.2)
     for ax, (column, (heading, name, check)) in zip(figure.subplots(2, 2).flat, _PANELS.items()):
         if check in ("scale", "reference"):

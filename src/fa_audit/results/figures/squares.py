@@ -122,13 +122,13 @@ def decision_utility(
     return _squares(title, order, labels, _STRATEGIES.values(), cells)
 
 
+_NUDGING = f"deep_nudging{AT_INPUT}"
 _MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
-    "deep_cosine": "cosine, high is better",
-    "deep_rho": "$\\rho$, high is better",
-    "deep_nudging": "nudging in nats, low is better",
+    f"deep_cosine{AT_INPUT}": "cosine, high is better",
+    f"deep_rho{AT_INPUT}": "$\\rho$, high is better",
+    _NUDGING: "nudging in nats, low is better",
     "loss_decrease": "loss decrease in nats, high is better",
 }
-_CREDITS = ("deep_cosine", "deep_rho", "deep_nudging")
 
 
 @style.styled
@@ -142,15 +142,14 @@ def triangulation(
     network. The loss decrease is the mean training loss of the first epoch minus that of the last.
     Rows are sorted by the first measure.
     """
-    values = _seed_values(tidy)
-    runs = values.groupby("run")
-    means, counts, seeds = runs[list(_MEASURES)].mean(), runs[list(_MEASURES)].count(), runs.size()
-    best = means.assign(deep_nudging=-means["deep_nudging"])
-    ranks = best.rank(method="min", ascending=False)
-    order = ranks.sort_values(list(_MEASURES), kind="stable").index.tolist()
+    measures = list(_MEASURES)
+    runs = _seed_values(tidy).groupby("run")
+    means, counts, seeds = runs[measures].mean(), runs[measures].count(), runs.size()
+    ranks = means.assign(**{_NUDGING: -means[_NUDGING]}).rank(method="min", ascending=False)
+    order = ranks.sort_values(measures, kind="stable").index.tolist()
     cells = {}
     for row, run in enumerate(order):
-        for column, measure in enumerate(_MEASURES):
+        for column, measure in enumerate(measures):
             rank, mean = ranks.loc[run, measure], means.loc[run, measure]
             if math.isnan(rank):
                 cells[row, column] = "n/a", _MISSING
@@ -171,10 +170,7 @@ def _seed_values(tidy: Tidy) -> pd.DataFrame:
     epochs = tidy.followed().drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
     losses = epochs.groupby(["run", "seed"])["train_loss"].agg(["first", "last", "size"])
     decrease = (losses["first"] - losses["last"]).where(losses["size"] > 1).rename("loss_decrease")
-    runs = tidy.runs.copy()
-    for name in _CREDITS:
-        runs[name] = runs[f"{name}{AT_INPUT}"].astype(float)
-    return runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *_MEASURES]]
+    return tidy.runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *_MEASURES]]
 
 
 # --- squares

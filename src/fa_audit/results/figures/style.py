@@ -440,6 +440,6 @@ def seeds_and_means(
     looks = run_styles(groups)
     for run in reversed(groups):
         rows, look = groups[run], looks[run]
-        means = rows.astype({y: float}).groupby(x)[y].mean()
+        means = rows.groupby(x)[y].mean()
         ax.plot(means.index, means, **look | _MEAN | {"color": look["color"]})
         points(ax, rows, x, y, look, label=run, hollow=hollow)

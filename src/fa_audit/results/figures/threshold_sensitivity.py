@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from fa_audit.protocol.checks import CHECKS, Check, four_checks
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import style
-from fa_audit.results.outcomes import near_limit, reasons
-from fa_audit.results.statistics import rank_runs, with_margin
+from fa_audit.results.outcomes import reasons
+from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
 _ANYWAY, _ALONE = "0.82", "0.4"  # greys: colours are those of methods
@@ -33,7 +33,7 @@ def draw(
     check fires anyway. The dashed line is the protocol's threshold; a circle on it marks a run with
     a borderline network. Margins are in percentage points.
     """
-    runs = with_margin(tidy.runs)
+    runs = tidy.runs
     order, counts = rank_runs(runs), runs["run"].value_counts()
     names = [style.wrap(f"{labels.get(run, run)} ({counts[run]})") for run in order]
     rows = math.ceil(len(four_checks()) / 2)
@@ -45,7 +45,7 @@ def draw(
     for ax, name in zip(axes, four_checks().values()):
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
-        values = kind.scale * runs[kind.column].astype(float)
+        values = kind.scale * runs[kind.column]
         # An infinite number is too large, or else means nothing.
         values = values.where(np.isfinite(values) | (kind.side == "above"))
         at = _sweep(kind, values, limit)
@@ -54,7 +54,7 @@ def draw(
             own = runs["run"] == run
             evaluated = own & values.notna()
             _curve(ax, row, run, kind, at, values[evaluated], elsewhere[evaluated])
-            if near_limit(runs[own], name).any():
+            if runs.loc[own, f"{name}_borderline"].eq(True).any():
                 ax.plot(limit, row, **_RING, label=f"{run}: borderline")
         if kind.unit == "factor":
             style.log_scale(ax, "x")

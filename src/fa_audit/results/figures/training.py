@@ -109,11 +109,11 @@ def _curves(
 # --- over training at every penalty, and against it
 
 _AGAINST_PENALTY = {  # column of the runs -> title and axis of its panel
-    "deep_cosine": ("(c) Deep cosine", "at inputs of blocks $l \\geq 1$"),
-    "deep_rho": ("(d) Deep $\\rho$", "at inputs of blocks $l \\geq 1$"),
+    f"deep_cosine{AT_INPUT}": ("(c) Deep cosine", "at inputs of blocks $l \\geq 1$"),
+    f"deep_rho{AT_INPUT}": ("(d) Deep $\\rho$", "at inputs of blocks $l \\geq 1$"),
     "accuracy": ("(e) Accuracy", "test accuracy"),
 }
-_CREDITS = ("deep_cosine", "deep_rho", "fresh_b_mean", "fresh_b_std")
+_NULL, _NULL_STD = f"fresh_b_mean{AT_INPUT}", f"fresh_b_std{AT_INPUT}"
 _FROZEN: style.Look = {"linewidth": 0.9, "linestyle": ":", "label": "own frozen baseline"}
 
 
@@ -133,9 +133,6 @@ def penalty_rescue(
     """
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
-    for name in _CREDITS:
-        runs[name] = runs[f"{name}{AT_INPUT}"].astype(float)
-    runs["own_frozen_acc"] = runs["own_frozen_acc"].astype(float)
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
     figure = style.new_figure(title, height=4.9)
@@ -157,7 +154,7 @@ def penalty_rescue(
         ax.set_xticks(range(len(penalties)), map(style.power, penalties))
     _nulls_and_baselines(against[0], against[-1], groups)
     entries = style.mean_entries(groups, labels, list(_AGAINST_PENALTY), "place")
-    if runs["fresh_b_mean"].notna().any():
+    if runs[_NULL].notna().any():
         entries["fresh feedback B: mean ± 2 s.d. of draws"] = style.AREA | {"alpha": 0.35}
     if runs["own_frozen_acc"].notna().any():
         entries[_FROZEN["label"]] = _FROZEN | {"color": style.GREY}
@@ -189,8 +186,8 @@ def _nulls_and_baselines(cosine: Axes, accuracy: Axes, groups: Mapping[str, pd.D
     looks = style.run_styles(groups)
     for method, rows in groups.items():
         colour = looks[method]["color"]
-        draws = rows.groupby("place")[["fresh_b_mean", "fresh_b_std"]].mean()
-        low, height = draws["fresh_b_mean"] - 2 * draws["fresh_b_std"], 4 * draws["fresh_b_std"]
+        draws = rows.groupby("place")[[_NULL, _NULL_STD]].mean()
+        low, height = draws[_NULL] - 2 * draws[_NULL_STD], 4 * draws[_NULL_STD]
         look = {"color": colour, "alpha": 0.35, "linewidth": 0, "zorder": 1}
         cosine.bar(draws.index, height, 0.6, bottom=low, **look)
         # The own frozen baseline has no penalty: it is one for all of them.

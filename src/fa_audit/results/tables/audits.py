@@ -10,7 +10,7 @@ from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import OWN_OPTIONS, short_number
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.results.statistics import rank_runs, with_margin, without_penalty
+from fa_audit.results.statistics import rank_runs, without_penalty
 from fa_audit.results.tables.rows import (
     FOUR_CHECK,
     THREE_CHECK,
@@ -63,9 +63,8 @@ _MAIN_AUDIT_NOTE = (
 
 def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return accuracy, frozen baselines, scale, reference and verdicts of one setting."""
-    shown = replace(tidy, runs=with_margin(tidy.runs))
     caption = f"{title}. {_MAIN_AUDIT_NOTE}"
-    return run_table(shown, _MAIN_AUDIT, caption=caption, labels=labels)
+    return run_table(tidy, _MAIN_AUDIT, caption=caption, labels=labels)
 
 
 _COMPARISON = (ACCURACY, _OWN_FROZEN, *_REGIME, THREE_CHECK, FOUR_CHECK)
@@ -191,7 +190,7 @@ _NULL_CALIBRATION_NOTE = (
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return deep cosines next to those under fresh feedback."""
     names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
-    cosine, mean, deviation = (tidy.runs[f"{name}{AT_INPUT}"].astype(float) for name in names)
+    cosine, mean, deviation = (tidy.runs[f"{name}{AT_INPUT}"] for name in names)
     z = (cosine - mean) / deviation.where(deviation > _RESOLUTION)
     shown = replace(tidy, runs=tidy.runs.assign(z=z))
     caption = f"{title}. {_NULL_CALIBRATION_NOTE}"

@@ -183,7 +183,7 @@ def _summary_of(values: pd.Series) -> dict[str, Any]:
     ``low`` and ``high`` are the ends of the 95 % t-interval. If a value is infinite, only mean,
     median and maximum exist.
     """
-    measured = values.astype(float).dropna().to_numpy()
+    measured = values.dropna().to_numpy()
     summary: dict[str, Any] = dict.fromkeys(STATISTICS) | {"n": measured.size}
     if not measured.size:
         return summary
