@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 from fa_audit.core.errors import listed
+from fa_audit.documents.formats import Table, to_text
 from fa_audit.experiments.costs import DEVICES, Costs, Hours, facts_of
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
@@ -31,19 +32,14 @@ def plan_table(
     blocks: dict[str, list[RunKey]] = {setting.block: [] for setting in grid.settings.values()}
     for key in networks:
         blocks[grid.setting(key.setting).block].append(key)
-    rows: list[Sequence[str]] = [_HEADER]
+    rows = []
     for block, keys in blocks.items():
         if keys:
             runs, seeds = {key.run for key in keys}, {key.seed for key in keys}
-            sizes = [str(len(runs)), str(len(seeds))]
-            rows.append([block, *sizes, *_work_cells(grid, costs, keys, networks, audits)])
-    rows.append(["in all", "", "", *_work_cells(grid, costs, list(networks), networks, audits)])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [""]
-    for name, *cells in rows:
-        aligned = (cell.rjust(width) for cell, width in zip(cells, widths[1:]))
-        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
-    lines.append(_NOTE)
+            sizes = str(len(runs)), str(len(seeds))
+            rows.append((block, *sizes, *_work_cells(grid, costs, keys, networks, audits)))
+    rows.append(("in all", "", "", *_work_cells(grid, costs, list(networks), networks, audits)))
+    lines = ["\n" + to_text(Table("", _HEADER, tuple(rows))) + _NOTE]
     # Results of another torch have other bits, but are kept.
     others = sorted(_torch_of(key for key in networks if not networks[key]) - {version("torch")})
     if others:

@@ -6,7 +6,7 @@ Imports no torch and no pandas: the workflow plans with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from fa_audit.experiments.paths import IDENTITY, RunKey
 from fa_audit.experiments.read_grid import NO_LINES, read_grid
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.protocol.checks import four_checks
+from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
 FILE = "reference/published.yaml"
@@ -45,14 +46,18 @@ class Quantity:
         column: name of the column, or of a number that the scorecard computes from several.
         places: ``epoch``, ``layer``, both or none: what an entry must name. It selects the table of
             trajectories, of layers or of runs.
-        answers: the possible answers of a verdict; none for a number.
-        number: whether it may also be a number.
+        answers: the possible answers of a verdict; none for a number. `NEVER` stands for the
+            number of an epoch.
     """
 
     column: str
     places: tuple[str, ...] = ()
     answers: tuple[bool | str, ...] = ()
-    number: bool = True
+
+
+def _named(names: Iterable[str], ending: str = "", **facts: Any) -> dict[str, Quantity]:
+    """Return quantities whose columns have their names, with the same ending."""
+    return {name: Quantity(name + ending, **facts) for name in names}
 
 
 NEVER = "never"  # the verdict where no such epoch exists
@@ -64,21 +69,20 @@ _AT_INPUTS = ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rh
 _OF_A_RUN = ("accuracy", "hidden_norm_last", "grad_norm_last", "max_growth", "stability",
              "identity_distance", "identity_cosine")  # fmt: skip
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")
-_FLAG: dict[str, Any] = {"answers": (True, False), "number": False}
+_FLAG = (True, False)
 QUANTITIES: dict[str, Quantity] = {
-    **{name: Quantity(name) for name in _OF_A_RUN},
+    **_named(_OF_A_RUN),
     "own_margin": Quantity("margin"),
     "bp_margin": Quantity("margin_strict"),
     "own_frozen_accuracy": Quantity("own_frozen_acc"),
     "bp_frozen_accuracy": Quantity("bp_frozen_acc"),
-    **{name: Quantity(name + AT_INPUT) for name in _AT_INPUTS},
-    **{name: Quantity(name, answers=(NEVER,))
-       for name in ("first_scale_flag", "first_reference_flag", "stopped_after")},
-    **{f"{check}_flag": Quantity(f"{check}_fires", **_FLAG) for check in four_checks().values()},
-    "walked_back_by_cosine": Quantity("by_cosine", **_FLAG),
-    "three_check_verdict": Quantity("three_check", (), ("PASS", "FAIL", "INCOMPLETE"), number=False),
-    "four_check_verdict": Quantity("four_check", (), ("trustworthy", "needs walk-back", "incomplete"), number=False),
-    **{name: Quantity(name, LAYER) for name in _OF_A_LAYER},
+    **_named(_AT_INPUTS, AT_INPUT),
+    **_named(("first_scale_flag", "first_reference_flag", "stopped_after"), answers=(NEVER,)),
+    **{f"{check}_flag": Quantity(f"{check}_fires", (), _FLAG) for check in four_checks().values()},
+    "walked_back_by_cosine": Quantity("by_cosine", (), _FLAG),
+    "three_check_verdict": Quantity("three_check", (), tuple(THREE.words.values())),
+    "four_check_verdict": Quantity("four_check", (), tuple(FOUR.words.values())),
+    **_named(_OF_A_LAYER, places=LAYER),
     "clamped_cosine": Quantity(f"clamped_cosine{AT_INPUT}", LAYER),
     "epoch_accuracy": Quantity("test_accuracy", EPOCH),
     "epoch_train_loss": Quantity("train_loss", EPOCH),
@@ -86,7 +90,7 @@ QUANTITIES: dict[str, Quantity] = {
 }  # fmt: skip
 # Quantities that are also measured on other numbers of samples, in columns with that number.
 OF_SAMPLES = {
-    **{name: Quantity(name, LAYER) for name in ("hidden_norm", "grad_norm", "residual_ratio")},
+    **_named(("hidden_norm", "grad_norm", "residual_ratio"), places=LAYER),
     **{f"{name}_last": Quantity(name, LAYER) for name in ("hidden_norm", "grad_norm")},
     **{f"identity_{name}": Quantity(column, LAYER) for name, column in IDENTITY.items()},
     "epoch_grad_norm": QUANTITIES["epoch_grad_norm"],
@@ -158,8 +162,7 @@ class Entry(Strict):
     @property
     def all_runs(self) -> list[str]:
         """Return the runs, with the one that is subtracted or divided by."""
-        other = self.minus or self.over
-        return [*self.runs, other] if other else self.runs
+        return [*self.runs, *filter(None, [self.minus, self.over])]
 
     @property
     def whose(self) -> str:
@@ -233,7 +236,7 @@ class Entry(Strict):
         answers = [plain(answer) for answer in quantity.answers]
         if self.kind == "verdict" and self.published not in answers:
             raise AuditError(f"{self.quantity}: found {self.published}; expected one of {answers}.")
-        if self.kind != "verdict" and not quantity.number:
+        if self.kind != "verdict" and quantity.answers not in ((), (NEVER,)):
             raise AuditError(f"{self.quantity} is a verdict.")
         return self
 
@@ -330,30 +333,23 @@ class Published(Strict):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
+        seen: dict[str, str] = {}
         for position, entry in enumerate(self.entries):
             where = f"entries.{position}"
             if entry.setting not in self.settings:
                 raise unknown("setting", entry.setting, self.settings, where=where)
             if entry.claim is not None and entry.claim not in self.claims:
                 raise unknown("claim", entry.claim, self.claims, where=where)
-        scripts = [self.released_script, *(each.script for each in self.settings.values())]
-        for script in scripts:
+            # Everything but the numbers and where they come from.
+            same = [entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats]
+            first = seen.setdefault(json.dumps(same), where)
+            if first != where:
+                raise AuditError(f"{where}: the same as {first}; keep one.")
+        for script in (self.released_script, *(each.script for each in self.settings.values())):
             if script not in self.scripts:
                 raise unknown("script", script, self.scripts, where="settings")
-        _refuse_repeated(self.entries)
         self.spec(self.run_keys()[0])  # fails where a setting is wrong
         return self
-
-
-def _refuse_repeated(entries: list[Entry]) -> None:
-    seen: dict[str, int] = {}
-    for position, entry in enumerate(entries):
-        # Everything but the numbers and where they come from.
-        identifying = entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats
-        own = json.dumps(identifying)
-        if own in seen:
-            raise AuditError(f"entries.{position}: the same as entries.{seen[own]}; keep one.")
-        seen[own] = position
 
 
 def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from typing import Any
 
 from fa_audit.experiments.published import Entry, plain
@@ -28,7 +28,7 @@ class Comparison:
         reproduced: the mean over seeds, the seeds' answer, or the runs in their measured order.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
-        n: number of seeds.
+        numbers: what was compared, by run and seed.
     """
 
     verdict: str
@@ -36,7 +36,12 @@ class Comparison:
     reproduced: float | str | None = None
     summary: Summary | None = None
     distance: float | None = None
-    n: int = 0
+    numbers: Measured = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """Return the number of seeds."""
+        return min(map(len, self.numbers.values()), default=0)
 
 
 def compare(entry: Entry, measured: Measured) -> Comparison:
@@ -45,24 +50,21 @@ def compare(entry: Entry, measured: Measured) -> Comparison:
     Args:
         measured: values by run and seed; empty for a run that was not made.
     """
-    numbers = {run: list(seeds.values()) for run, seeds in combined(entry, measured).items()}
-    n = min(map(len, numbers.values()))
-    if not n:
-        return Comparison(NOT_RUN)
-    return replace(_compared(entry, numbers), n=n)
-
-
-def _compared(entry: Entry, numbers: Mapping[str, Sequence[Any]]) -> Comparison:
-    if entry.kind == "order":
-        return _order(numbers)
-    (values,) = numbers.values()
-    if entry.kind == "verdict":
-        return _verdict(entry, values)
-    if not all(map(math.isfinite, values)):
-        reproduced = "none" if all(map(math.isnan, values)) else None
-        return Comparison(DIFFERS, "no finite number", reproduced)
-    rules = {"value": _value, "magnitude": _magnitude, "bound": _bound}
-    return rules[entry.kind](entry, values, summarise(values))
+    numbers = combined(entry, measured)
+    found = Comparison(NOT_RUN, numbers=numbers)
+    if not found.n:
+        return found
+    values = {run: list(by_seed.values()) for run, by_seed in numbers.items()}
+    every = list(chain(*values.values()))
+    if entry.kind != "verdict" and not all(map(math.isfinite, every)):
+        reproduced = "none" if all(map(math.isnan, every)) else None
+        found = Comparison(DIFFERS, "no finite number", reproduced)
+    elif entry.kind == "order":
+        found = _order(values)
+    else:
+        rules = {"value": _value, "magnitude": _magnitude, "bound": _bound, "verdict": _verdict}
+        found = rules[entry.kind](entry, every)
+    return replace(found, numbers=numbers)
 
 
 def combined(entry: Entry, measured: Measured) -> Measured:
@@ -83,8 +85,9 @@ def combined(entry: Entry, measured: Measured) -> Measured:
     return runs
 
 
-def _value(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
+def _value(entry: Entry, values: Sequence[float]) -> Comparison:
     """Compare the mean with the published one, by the pooled deviation if both are over seeds."""
+    own = summarise(values)
     allowed = entry.tolerance
     if own.n > 1 and entry.n > 1 and entry.deviation is not None:
         freedom = own.n + entry.n - 2
@@ -96,8 +99,9 @@ def _value(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
     return Comparison(verdict, rule, own.mean, own, difference / max(allowed, 1e-12))
 
 
-def _magnitude(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
+def _magnitude(entry: Entry, values: Sequence[float]) -> Comparison:
     """Compare the geometric mean with the published value, which must have its sign."""
+    own = summarise(values)
     ratios = [value / entry.value for value in values]
     rule = f"mean / {entry.value:g} within {1 / _FACTOR:g} to {_FACTOR:g}"
     if min(ratios) <= 0:
@@ -108,17 +112,17 @@ def _magnitude(entry: Entry, values: Sequence[float], own: Summary) -> Compariso
     if log.interval:
         low, high = sorted(entry.value * math.exp(end) for end in log.interval)
         interval = low, high
-    verdict = _agrees(_at_most(abs(log.mean), math.log(_FACTOR)))
-    summary = Summary(own.n, mean, own.deviation, interval)
     distance = log.mean / math.log(_FACTOR)
+    verdict = _agrees(_at_most(abs(distance), 1))
+    summary = replace(own, mean=mean, interval=interval)
     return Comparison(verdict, f"{rule}: {math.exp(log.mean):.3g}", mean, summary, distance)
 
 
-def _bound(entry: Entry, values: Sequence[float], own: Summary) -> Comparison:
+def _bound(entry: Entry, values: Sequence[float]) -> Comparison:
     low = -math.inf if entry.above is None else entry.above
     high = math.inf if entry.below is None else entry.below
     kept = sum(low < value < high for value in values)
-    rule = f"every seed {entry.published}: {kept}/{len(values)}"
+    rule, own = f"every seed {entry.published}: {kept}/{len(values)}", summarise(values)
     return Comparison(_agrees(kept == len(values)), rule, own.mean, own)
 
 
@@ -131,11 +135,7 @@ def _verdict(entry: Entry, answers: Sequence[Any]) -> Comparison:
 
 
 def _order(numbers: Mapping[str, Sequence[float]]) -> Comparison:
-    means = {}
-    for run, values in numbers.items():
-        if not all(map(math.isfinite, values)):
-            return Comparison(DIFFERS, "no finite number")
-        means[run] = summarise(values).mean
+    means = {run: summarise(values).mean for run, values in numbers.items()}
     falls = not any(_at_most(one, other) for one, other in pairwise(means.values()))
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     order = ranked[0]

@@ -74,21 +74,17 @@ class OurRuns:
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number or an answer; NaN for an empty one."""
-        cell = self._measured_cell(entry, key)
+        place, usual = entry.place, QUANTITIES[entry.quantity]
+        cell = self._cell(entry, key, place)
+        # What was not measured on the source's samples is that of 128.
+        if pd.isna(cell) and place.places:
+            cell = self._cell(entry, key, usual)
+            # The gradient of a mean loss falls with the number of samples.
+            if usual.column.startswith("grad_norm") and not pd.isna(cell):
+                cell *= BATCH / entry.samples
         if entry.kind == "verdict":
             return self._answer(entry, key, cell)
         return math.nan if cell is None or cell == _ABSENT else float(cell)
-
-    def _measured_cell(self, entry: Entry, key: RunKey) -> Any:
-        place, usual = entry.place, QUANTITIES[entry.quantity]
-        cell = self._cell(entry, key, place)
-        if not pd.isna(cell) or place == usual or not place.places:
-            return cell
-        # What was not measured on the source's samples is that of 128.
-        cell = self._cell(entry, key, usual)
-        if usual.column.startswith("grad_norm") and not pd.isna(cell):
-            cell *= BATCH / entry.samples  # the gradient of a mean loss
-        return cell
 
     def _answer(self, entry: Entry, key: RunKey, cell: Any) -> str:
         quantity = QUANTITIES[entry.quantity]
@@ -98,7 +94,7 @@ class OurRuns:
             return NEVER if NEVER in quantity.answers and finite else _ABSENT
         if isinstance(cell, str):
             return cell.partition("(")[0].strip()  # without the reasons of a verdict
-        return f"{cell:g}" if quantity.number else str(plain(bool(cell)))
+        return str(plain(bool(cell))) if True in quantity.answers else f"{cell:g}"
 
     def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
         spec = self._specs[key]

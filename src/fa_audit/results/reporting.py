@@ -7,7 +7,6 @@ from itertools import starmap
 from typing import Any
 
 from fa_audit.documents.document import Document, Entry, Section
-from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
@@ -22,10 +21,8 @@ def report(judgement: Judgement) -> Document:
     about = Section("Identification", tuple(starmap(Entry, _identification(judgement))))
     credit = Section("Credit", tuple(_credit(first)))
     sections = [*short.sections, about, credit, *details(judgement).sections]
-    shown = tuple(
-        part for part in sections if any([part.items, part.entries, part.tables, part.text])
-    )
-    return Document(short.title, shown, short.lead)
+    shown = [part for part in sections if part.items or part.entries or part.tables or part.text]
+    return Document(short.title, tuple(shown), short.lead)
 
 
 def _credit(audit: Audit) -> Iterator[Entry]:
@@ -45,10 +42,17 @@ def _identification(judgement: Judgement) -> Iterator[tuple[str, str]]:
     samples = "samples that were given to the audit"
     if audit.spec is None:
         yield "Method", audit.method
-        yield from _model(audit)
+        about = audit.about
+        states = ", ".join(map(str, about.get("states", ())))
+        own = {"model": about.get("model"), "reads": about.get("reads"), "states": states}
+        yield "Network", _settings(audit.entry or own)
     else:
-        yield "Method", audit.spec["method"]
-        yield from _specification(audit.spec)
+        spec = dict(audit.spec)
+        yield "Method", spec.pop("method")
+        options = _settings(spec.pop("architecture_options"))
+        yield "Network", f"{spec.pop('architecture')} ({options})"
+        yield "Data", spec.pop("dataset")
+        yield "Training", _settings(spec | {"seed": None})
         yield "Seeds", ", ".join(map(str, judgement.labels))
         yield "Trained by commit", _each(judgement, "commit")
         yield "Trained on", _each(judgement, "device")
@@ -59,7 +63,7 @@ def _identification(judgement: Judgement) -> Iterator[tuple[str, str]]:
     if audit.validation_acc is not None:
         yield "Validation accuracy", _each(judgement, "validation_acc")
     yield "Digest", _each(judgement, "digest")
-    yield "Audited by commit", "; ".join(grouped(judgement, _audited_by))
+    yield "Audited by commit", "; ".join(grouped(judgement, _commit))
     batches = f"{audit.batches} batches of {audit.stability.samples or audit.samples}"
     yield "Evaluation", f"the first {audit.samples} {samples}; stability over {batches}"
     yield "Files", "; ".join(grouped(judgement, lambda audit: [audit.path]))
@@ -75,50 +79,11 @@ def _each(judgement: Judgement, name: str) -> str:
     return "; ".join(grouped(judgement, text))
 
 
-def _audited_by(audit: Audit) -> list[str]:
-    version = audit.about.get("versions", {}).get("fa_audit")
-    printed = f"{UNKNOWN}; fa-audit {version}" if version else UNKNOWN
-    return [audit.provenance.get("commit") or printed]
-
-
-def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    options = []
-    if spec["penalty"]:
-        options.append(f"residual penalty {spec['penalty']:g}")
-    if spec["frozen_blocks"]:
-        options.append(f"first {spec['frozen_blocks']} blocks at initialisation")
-    if spec["shallow"]:
-        options.append("no blocks")
-    if spec["random_targets"]:
-        options.append("random targets")
-    departures = {}
-    for name, value in spec.items():
-        if value != DEPARTURES.get(name, value):
-            departures[name] = value
-    if departures:
-        options.append(_settings(departures))
-    if spec.get("monitor"):
-        options.append(f"stops early on {_settings(spec['monitor'])}")
-    yield "Options", ", ".join(options) or "none"
-    yield "Network", f"{spec['architecture']} ({_settings(spec['architecture_options'])})"
-    yield "Data", spec["dataset"]
-    budget = f"{spec['epochs']} epochs, batch size {spec['batch_size']}"
-    if spec.get("snapshot") is not None:
-        budget = f"the first {spec['snapshot']} of {budget}"
-    yield (
-        "Training",
-        f"{budget}, learning rate {spec['lr']:g}, weight decay {spec['weight_decay']:g}",
-    )
-
-
-def _model(audit: Audit) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a model that was not trained here, from its configuration or its audit."""
-    states = ", ".join(map(str, audit.about.get("states", ())))
-    own = {"model": audit.about.get("model"), "states": states, "reads": audit.about.get("reads")}
-    given = audit.entry or own
-    known = {key: value for key, value in given.items() if value not in (None, "")}
-    yield "Network", _settings(known) or UNKNOWN
+def _commit(audit: Audit) -> list[str]:
+    version = audit.about.get("versions", {}).get("fa_audit", "of unknown version")
+    return [audit.provenance.get("commit", f"{UNKNOWN}; fa-audit {version}")]
 
 
 def _settings(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(options.items()))
+    known = {name: value for name, value in options.items() if value not in (None, "", {})}
+    return ", ".join(f"{name} {value}" for name, value in sorted(known.items())) or UNKNOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +18,6 @@ from fa_audit.results.judging import (
     DIFFERS,
     NOT_RUN,
     Comparison,
-    Measured,
-    combined,
     compare,
 )
 from fa_audit.results.our_runs import OurRuns
@@ -75,14 +74,17 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     setting = published.settings[entry.setting]
     # The setting's own script comes first.
     scripts = list(dict.fromkeys([setting.script, *published.scripts]))
+    specs = {script: published.specs(entry, script) for script in scripts}
     every = {}
     for script in scripts:
-        measured = ours.measured(entry, published.specs(entry, script))
-        every[script] = compare(entry, measured)
+        every[script] = compare(entry, ours.measured(entry, specs[script]))
     run = [script for script in scripts if every[script].verdict != NOT_RUN]
     script = [*run, setting.script][0]
     found = every[script]
-    specs = published.specs(entry, script)
+    summary = found.summary or Summary(0, math.nan, None, None)
+    low, high = summary.interval or (None, None)
+    # An order has the numbers of several runs.
+    values = [_by_seed(by_seed) for by_seed in found.numbers.values()]
     others = [f"{name}: {_text(every[name])}" for name in scripts if name != script]
     return {
         **{name: getattr(entry, name) for name in _OF_ENTRY},
@@ -93,13 +95,15 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
         "script": setting.script,
         "judged_script": "".join(run[:1]),
         "reproduced": found.reproduced,
-        **_spread(found.summary),
+        "deviation": summary.deviation,
+        "interval_low": low,
+        "interval_high": high,
         "n": found.n,
         "seeds": len(entry.seeds),
-        "values": _own_values(entry, ours.measured(entry, specs)),
+        "values": values[0] if len(values) == 1 else "",
         "distance": found.distance,
         "rule": found.rule,
-        "trained": all(_last_epoch(spec) > 0 for spec in specs.values()),
+        "trained": all(spec.get("snapshot", spec["epochs"]) for spec in specs[script].values()),
         "counted": not (entry.repeats or setting.excluded),
         "decides": _decides(setting.script, every) if entry.decides else "",
         "verdict": found.verdict,
@@ -108,24 +112,6 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
         "explanation": "",
         "note": "; ".join(filter(None, [entry.repeats, setting.excluded, entry.note])),
     }
-
-
-def _spread(summary: Summary | None) -> dict[str, float | None]:
-    if summary is None:
-        return {"deviation": None, "interval_low": None, "interval_high": None}
-    low, high = summary.interval or (None, None)
-    return {"deviation": summary.deviation, "interval_low": low, "interval_high": high}
-
-
-def _last_epoch(spec: Mapping[str, Any]) -> int:
-    """Return the epoch after which a network is measured."""
-    return int(spec.get("snapshot", spec["epochs"]))
-
-
-def _own_values(entry: Entry, measured: Measured) -> str:
-    if len(entry.runs) > 1:
-        return ""
-    return _by_seed(combined(entry, measured)[entry.runs[0]])
 
 
 def _by_seed(values: Mapping[int, Any]) -> str:

@@ -4,7 +4,7 @@ differences.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,6 @@ def summary_line(rows: pd.DataFrame) -> str:
     )
 
 
-def _released_line(published: Published, rows: pd.DataFrame) -> str:
-    """Return the share of numbers that agree with runs of the released script alone."""
-    alone = sum_of(counted(rows), "released_verdict")
-    script = published.released_script
-    return (
-        f"By runs of the released script ({script}) alone: {_share(alone)}; {alone.not_run} not run"
-    )
-
-
 def short_sum(rows: pd.DataFrame) -> str:
     """Return the counts of numbers that agree and that were not run."""
     found = sum_of(counted(rows))
@@ -65,26 +56,20 @@ def write_scorecard(published: Published, rows: pd.DataFrame, paths: Iterable[st
 
 def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     """Return the headline, the claims and the differences as Markdown."""
-    head = f"{summary_line(rows)}.\n\n{_released_line(published, rows)}.\n\n"
-    return head + "\n".join(
-        f"## {formats.to_markdown(table)}" for table in _tables(published, rows)
+    alone = sum_of(counted(rows), "released_verdict")
+    text = (
+        f"{summary_line(rows)}.\n\nBy runs of the released script ({published.released_script})"
+        f" alone: {_share(alone)}; {alone.not_run} not run.\n\n"
     )
-
-
-def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
-    found = claims(published, rows)
+    found, different = claims(published, rows), rows[rows["verdict"] == DIFFERS]
+    tables = []
     if len(found):
         cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
-        yield Table("The paper's claims", _CLAIMS, tuple(cells), found)
-    different = rows[rows["verdict"] == DIFFERS]
+        tables.append(Table("The paper's claims", _CLAIMS, tuple(cells)))
     if len(different):
-        count = len(counted(different))
-        yield _numbers_table(f"Different, and why ({len(different)}, {count} counted)", different)
-
-
-def _numbers_table(title: str, rows: pd.DataFrame) -> Table:
-    """Return a table of published numbers beside ours."""
-    return Table(title, _NUMBERS, tuple(_cells(row) for row in rows.to_dict("records")), rows)
+        title = f"Different, and why ({len(different)}, {len(counted(different))} counted)"
+        tables.append(Table(title, _NUMBERS, tuple(map(_cells, different.to_dict("records")))))
+    return text + "\n".join(f"## {formats.to_markdown(table)}" for table in tables)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
