@@ -93,7 +93,9 @@ def test_the_run_is_identified(real, render):
     spec = real[0].spec
     assert said(text, "Method") == "dfa" and said(text, "Seeds") == "3, 7"
     assert spec["architecture"] in said(text, "Network") and spec["dataset"] == said(text, "Data")
-    assert said(text, "Training").startswith(r"batch\_size 64, epochs 1, frozen\_blocks 0, lr 0.001")
+    assert said(text, "Training").startswith(
+        r"batch\_size 64, epochs 1, frozen\_blocks 0, lr 0.001"
+    )
     assert said(text, "Digest") == f"seed 3: {real[0].digest}; seed 7: {real[1].digest}"
 
 

@@ -37,10 +37,14 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
     """
     runs = tidy.runs
     accuracy, shallow = runs["accuracy"], runs["shallow_acc"]
-    found = reasons(runs).drop(columns=NON_FINITE).assign(
-        accuracy=accuracy.where(accuracy.isna(), 0.0),
-        cosine=by_cosine(tidy),
-        shallow=(accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
-        full=[judge([audit]).against(FOUR) for audit in runs["audit"]],
+    found = (
+        reasons(runs)
+        .drop(columns=NON_FINITE)
+        .assign(
+            accuracy=accuracy.where(accuracy.isna(), 0.0),
+            cosine=by_cosine(tidy),
+            shallow=(accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
+            full=[judge([audit]).against(FOUR) for audit in runs["audit"]],
+        )
     )
     return found.astype(float)

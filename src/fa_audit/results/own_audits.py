@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,32 @@ from fa_audit.results.tidy import Tidy, key_of, tidy_of
 OTHERS = "other models"  # the setting of audits without a specification
 # What runs of one network and budget share.
 NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
+_NETWORK_NAME = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
 
 
 def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
-    """Read audits and group those of one network over its seeds, in the order of the files.
+    """Read audits and group those of one run over its seeds, in the order of the files.
 
     Raises:
         AuditError: a file is not an audit, contradicts itself, repeats a seed, or differs from
             other audits of its model.
     """
-    groups: dict[str, list[Audit]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Audit]] = defaultdict(list)
     for path in paths:
         audit = read_audit(path)
-        groups[identity_text(audit)].append(audit)
+        groups[audit.setting, audit.run, identity_text(audit)].append(audit)
     return list(map(group_of, groups.values()))
+
+
+def names_of(audit: Audit) -> tuple[str, str]:
+    """Return setting and run: their own names, or those of network and method."""
+    if audit.spec is None:
+        return audit.setting or OTHERS, audit.run or audit.method
+    spec, network = RunSpec.from_dict(audit.spec), _network(audit)
+    frozen = -1 if spec.frozen_blocks == network["depth"] else spec.frozen_blocks
+    options = {name: getattr(spec, name) for name in SHARED}
+    run = Run(**options, frozen=0 if spec.shallow else frozen)
+    return audit.setting or _NETWORK_NAME.format(**network), audit.run or str(run)
 
 
 def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
@@ -63,8 +74,7 @@ def user_audits(groups: Iterable[Judgement]) -> Tidy:
     Raises:
         AuditError: a trajectory's file is damaged, or of another run.
     """
-    audits = _named(groups, lambda audit: audit.setting or _network_name(audit), "{}")
-    return _tables(audits)
+    return _tables(_named(groups, lambda audit: names_of(audit)[0], "{}"))
 
 
 def _named(
@@ -75,16 +85,14 @@ def _named(
     Args:
         ending: appended to repeated names of runs, with a place for a number.
     """
-    taken: set[tuple[str, str]] = set()
+    taken: Counter[tuple[str, str]] = Counter()
     audits = []
     for group in groups:
         first = group.networks[0]
-        setting, run = setting_of(first), _run(first)
-        for number in count(1):
-            name = run + ending.format(f", {number}" if number > 1 else "")
-            if (setting, name) not in taken:
-                break
-        taken.add((setting, name))
+        setting, run = setting_of(first), names_of(first)[1]
+        taken[setting, run] += 1
+        number = taken[setting, run]
+        name = run + ending.format(f", {number}" if number > 1 else "")
         for label, audit in zip(group.labels, group.networks):
             audits.append(audit.replace(setting=setting, run=name, seed=label))
     return audits
@@ -103,31 +111,11 @@ def _history(audit: Audit) -> Path | None:
     return history if history.is_file() else None
 
 
-def _run(audit: Audit) -> str:
-    """Return the name of a run: its own, or its specification's, or its author's."""
-    if audit.run or audit.spec is None:
-        return audit.run or audit.model or audit.method
-    spec = RunSpec.from_dict(audit.spec)
-    frozen = spec.frozen_blocks
-    if frozen == _network(audit)["depth"]:
-        frozen = -1
-    options = {name: getattr(spec, name) for name in SHARED}
-    return str(Run(**options, frozen=0 if spec.shallow else frozen))
-
-
 def _network(audit: Audit) -> dict[str, Any]:
     spec = audit.spec or {}
     options = spec.get("architecture_options") or {}
     size = {"width": options.get("width"), "depth": options.get("depth", len(audit.layers) - 1)}
     return {name: spec.get(name) for name in NETWORK} | size
-
-
-def _network_name(audit: Audit) -> str:
-    """Name the setting of an audit that belongs to no measured setting."""
-    if audit.spec is None:
-        return OTHERS
-    name = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
-    return name.format(**_network(audit))
 
 
 def _setting(audit: Audit, measured: Tidy) -> str:
@@ -137,5 +125,5 @@ def _setting(audit: Audit, measured: Tidy) -> str:
     own, columns = pd.Series(_network(audit)), list(NETWORK)
     same = measured.runs[(measured.runs[columns] == own[columns]).all(axis=1)]
     if same.empty:
-        return _network_name(audit)
+        return names_of(audit.replace(setting=""))[0]
     return str(same.groupby("setting")["run"].nunique().idxmax())

@@ -27,11 +27,7 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
         AuditError: a file is not an audit, or differs from the first in more than the seed, or
             repeats a seed.
     """
-    given = list(map(str, paths))
-    for place, path in enumerate(given):
-        if path in given[:place]:
-            raise AuditError(f"{path}: given twice; expected different files.")
-    return group_of(list(map(read_audit, given)))
+    return group_of(list(map(read_audit, paths)))
 
 
 def read_audit(path: str | Path) -> Audit:
@@ -89,16 +85,16 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
 
 
 def _check_different(audits: Sequence[Audit]) -> None:
-    """Check that no two audits are the same one in different files."""
-    measured: dict[str, str] = {}
+    """Check that no two audits are the same one."""
+    measured: dict[str, Audit] = {}
     for audit in audits:
         # Dates and places aside; networks that are not finite may well have equal numbers.
         # Not pydantic's own text of it, which refuses half a surrogate pair.
         content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
-        first = measured.setdefault(content, audit.path)
-        if first != audit.path and audit.finite:
+        first = measured.setdefault(content, audit)
+        if first is not audit and (audit.finite or first.path == audit.path):
             raise AuditError(
-                f"{audit.path}: the same audit as {first}; expected one file for each network."
+                f"{audit.path}: the same audit as {first.path}; expected one file for each network."
             )
 
 

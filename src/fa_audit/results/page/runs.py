@@ -10,14 +10,10 @@ from pathlib import Path
 
 from fa_audit.documents.document import Document
 from fa_audit.documents.formats import Number
-from fa_audit.experiments.spec import SHARED, Run
-from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Judgement
+from fa_audit.results.own_audits import names_of, read_own
 from fa_audit.results.reporting import report
-from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.statistics import summarise
-
-_NO_SETTING = "models"  # the setting of audits without a specification
 
 
 @dataclass(frozen=True)
@@ -109,29 +105,15 @@ def read_runs(
         AuditError: a file is not an audit, or repeats a seed.
     """
     labels = labels or {}
-    audits: dict[tuple[str, str, str], list[Audit]] = defaultdict(list)
-    for path in paths:
-        audit = read_audit(path)
-        audits[_key(audit)].append(audit)
     by_setting: dict[str, list[PageRun]] = defaultdict(list)
-    for (setting, name, _), group in audits.items():
+    for group in read_own(paths):
+        setting, name = names_of(group.networks[0])
         names = labels.get(setting, setting), labels.get(name, name)
-        by_setting[setting].append(PageRun(*names, group_of(group)))
+        by_setting[setting].append(PageRun(*names, group))
     runs = []
     for found in by_setting.values():
         runs += sorted(found, key=_by_margin)
     return runs
-
-
-def _key(audit: Audit) -> tuple[str, str, str]:
-    """Return setting, name and specification without the seed."""
-    if audit.spec is None:
-        return audit.setting or _NO_SETTING, audit.run or audit.method, ""
-    spec = audit.spec
-    options = {name: spec[name] for name in SHARED if name in spec}
-    run = Run(**options, frozen=0 if spec["shallow"] else spec["frozen_blocks"])
-    setting = f"{spec['dataset']}, {spec['architecture']}"
-    return audit.setting or setting, audit.run or str(run), identity_text(audit)
 
 
 def _by_margin(run: PageRun) -> float:
