@@ -25,8 +25,8 @@ from fa_audit.experiments.paths import IDENTITY, RunKey
 from fa_audit.experiments.read_grid import NO_LINES, read_grid
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.protocol.checks import four_checks
-from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.protocol.evidence import DiagnosticThresholds
+from fa_audit.protocol.judge import FOUR, THREE
 
 FILE = "reference/published.yaml"
 _SEEDS = (42, 123, 456)
