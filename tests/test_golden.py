@@ -20,7 +20,7 @@ from fa_audit.results.scorecard import scorecard
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/golden"
-FOLDERS = ("measured", "field", "field_cifar10")
+FOLDERS = ("measured", "field")
 
 
 def audits_in(folder):

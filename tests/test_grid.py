@@ -198,3 +198,14 @@ def test_a_run_that_settings_share_is_trained_in_the_first_of_them():
     assert duplicates == expected
     assert all(specs[key] == specs[original] for key, original in duplicates.items())
     assert len(set(specs.values())) == len(specs) - len(duplicates)
+
+
+def test_frozen_blocks_may_have_a_rate_of_their_own():
+    runs = ["bp+lr2e-4", "dfa+lr1e-2+unnormalised", "dfa+epoch1"]
+    baselines = ["bp+lr3e-4+frozen", "dfa+lr3e-3+frozen", "dfa+frozen+epoch1", "bp+frozen+epoch1"]
+    setting = setting_of(BLOCK | {"runs": runs, "baselines": baselines})
+    assert setting.baselines_of(runs[1]) == {"own": baselines[1], "bp": baselines[0]}
+    assert setting.baselines_of("dfa+epoch1") == {"own": baselines[2], "bp": baselines[3]}
+    two = BLOCK | {"runs": runs[:2], "baselines": [*baselines, "dfa+lr1e-3+frozen"]}
+    with pytest.raises(AuditError, match="dfa.lr3e-3.frozen and dfa.lr1e-3.frozen"):
+        setting_of(two)

@@ -1,33 +1,24 @@
 """Audit trained runs with the code of this checkout and add them to measured ones.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
-python tools/evidence.py RESULTS --configfile config.yaml --settings field_search field --into
-reference/field_cifar10
+python tools/evidence.py RESULTS --configfile configs/board.yaml --settings field --into reference/field
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
 Runs that are there already are measured again where a file is newer; others of their setting stay.
-A run of a search (with `validation`) needs no baselines, and is taken once it is trained in every
-setting of the search. What searches choose is written into the list `runs: &chosen` of the
-configuration.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import textwrap
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from tuned import choices, name_of
 
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import Grid, Setting
+from fa_audit.experiments.grid import Setting
 from fa_audit.experiments.paths import EVIDENCE, RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.tidy import (
@@ -36,14 +27,12 @@ from fa_audit.results.tidy import (
     read_audits,
     read_packed,
     read_table,
-    read_tidy,
     trajectories_table,
     write_packed,
     write_tables,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-CHOSEN = re.compile(r"(runs: &chosen\n\s*\[)[^]]*(\])")
 
 
 def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
@@ -91,17 +80,8 @@ def add(folder: Path, paths: list[Path], results: Path) -> None:
     write_tables({followed: history.sort_values([*KEY, "epoch", "layer"])})
 
 
-def chosen_runs(folder: Path, settings: Sequence[str]) -> list[str]:
-    """Return what the searches among some settings chose, as names of runs."""
-    tidy = read_tidy([folder / setting / EVIDENCE[0] for setting in settings])
-    chosen = choices(tidy.runs.assign(network=""))
-    return sorted(map(name_of, chosen["run"], chosen["lr"], chosen["normalise"]))
-
-
 def main() -> None:
-    """Audit every trained run of the configuration, add it to the measured ones, and write what
-    searches choose.
-    """
+    """Audit every trained run of the configuration and add it to the measured ones."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -128,73 +108,24 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, help="audits at once; default %(default)s")
     options = parser.parse_args()
-    grid = read(options.configfile)
+    config, line_of = load_config(options.configfile)
+    grid = read_grid(config, where=line_of)
     names = grid.named(options.settings) if options.settings else [*grid.settings]
-    searches = [name for name in grid.settings if is_search(grid.settings[name])]
     with ProcessPoolExecutor(options.jobs) as pool:
         for name in names:
-            if name in searches:
-                measure(pool, grid, name, options)
-        grid = with_choices(
-            grid,
-            options,
-            [name for name in searches if (options.into / name / EVIDENCE[0]).exists()],
-        )
-        for name in names:
-            if name not in searches:
-                measure(pool, grid, name, options)
+            measure(pool, grid.settings[name], options)
 
 
-def with_choices(grid: Grid, options: argparse.Namespace, searches: Sequence[str]) -> Grid:
-    """Write what the searches chose into the configuration, where it has a place for it, and read
-    it again.
-    """
-    text = options.configfile.read_text(encoding="utf-8")
-    if not searches or not CHOSEN.search(text):
-        return grid
-    runs = textwrap.fill(
-        ", ".join(chosen_runs(options.into, searches)), 110, subsequent_indent=7 * " "
-    )
-    options.configfile.write_text(CHOSEN.sub(rf"\g<1>{runs}\g<2>", text), encoding="utf-8")
-    return read(options.configfile)
-
-
-def read(configfile: Path) -> Grid:
-    config, line_of = load_config(configfile)
-    return read_grid(config, where=line_of)
-
-
-def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.Namespace) -> None:
+def measure(pool: ProcessPoolExecutor, setting: Setting, options: argparse.Namespace) -> None:
     """Audit the runs of a setting that are there, and add them to the measured ones."""
-    setting = grid.settings[name]
-    block = (
-        [other for other in grid.settings.values() if other.block == setting.block]
-        if is_search(setting)
-        else []
-    )
-    there = [
-        key
-        for key in setting.run_keys("runs")
-        if all(
-            (options.results / f"checkpoints/{key._replace(setting=each.name)}.json").exists()
-            for each in block
-        )
-        and (
-            block or (options.results / f"audits/{key}.json").exists()
-        )  # audited: its baselines are done, too
-    ]
-    work = [
-        pool.submit(partial(audited, options.results, setting, key, options.audits))
-        for key in there
-    ]
-    if audits := [job.result() for job in work]:
-        add(options.into / name, audits, options.results)
-        print(f"{name}: {len(audits)} audits", flush=True)
-
-
-def is_search(setting: Setting) -> bool:
-    """Return whether a setting holds out samples to choose by."""
-    return bool(setting.spec(setting.runs[0], setting.seeds[0]).validation)
+    work = []
+    for key in setting.run_keys("runs"):
+        # An audit is there only if the baselines were trained, too.
+        if (options.results / f"audits/{key}.json").exists():
+            work.append(pool.submit(audited, options.results, setting, key, options.audits))
+    if work:
+        add(options.into / setting.name, [job.result() for job in work], options.results)
+        print(f"{setting.name}: {len(work)} audits", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ MEASURED = Path("reference/measured")  # from the root, as origins of figures ha
 DOCUMENTS = {  # document -> configurations, their tidy tables, and how the names of what they make begin
     "reproduction": [("configs/measured.yaml", MEASURED, "")],
     "findings": [("configs/findings.yaml", MEASURED, "")],
-    "board": [("config.yaml", Path("reference/field_cifar10"), "field")],
+    "board": [("configs/board.yaml", Path("reference/field"), "")],
 }
 SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
 SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv

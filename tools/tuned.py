@@ -1,8 +1,8 @@
 """Print what every rule chose in a search: python tools/tuned.py RESULTS ... [--table FILE]
 
 RESULTS is a folder as the workflow makes it, or a table that --table wrote, such as
-reference/board_search.csv: a search may be trained in parts. A folder's audits of runs with
-held-out samples are those of the search (`validation` in a configuration such as
+reference/board_search.csv: a search may be trained in parts. A folder's trainings with held-out
+samples are those of the search (`validation` in a configuration such as
 configs/board.yaml). A rule, and likewise its frozen baseline, chooses the learning rate and
 normalisation with the best mean accuracy on the held-out samples; of equal ones the smallest rate.
 Test accuracy chooses nothing.
@@ -27,16 +27,17 @@ RULE = ["network", "run"]
 
 
 def search_of(results: Path) -> pd.DataFrame:
-    """Return a row for every audit of a run with held-out samples."""
+    """Return a row for every training with held-out samples."""
     rows = []
-    for path in sorted(results.glob("audits/*/*/seed*.json")):
-        audit = json.loads(path.read_text(encoding="utf-8"))
-        if audit.get("validation_acc") is None:
+    for path in sorted(results.glob("checkpoints/*/*/seed*.json")):
+        training = json.loads(path.read_text(encoding="utf-8"))
+        accuracy = training.get("validation_accuracy")
+        if accuracy is None:
             continue
-        spec = audit["spec"]
+        spec = training["spec"]
         sizes = [f"{name} {size}" for name, size in spec["architecture_options"].items()]
         network = f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
-        row = {"network": network, "run": audit["run"], "validation_acc": audit["validation_acc"]}
+        row = {"network": network, "run": path.parent.name, "validation_acc": accuracy}
         # A specification records only what differs from the defaults.
         rows.append(row | {"lr": spec["lr"], "normalise": spec.get("normalise", True)})
     return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "validation_acc"])
@@ -72,7 +73,7 @@ def main() -> None:
         order = [*RULE, *CHOICE]
         found.sort_values(order).to_csv(options.table, index=False, lineterminator="\n")
     if found.empty:
-        raise SystemExit("tuned: found no audits of runs with held-out samples.")
+        raise SystemExit("tuned: found no trainings with held-out samples.")
     for network, rows in choices(found).groupby("network"):
         print(network)
         rows = rows.sort_values("validation_acc", ascending=False)

@@ -71,7 +71,12 @@ class Setting:
     def baselines_of(self, run: str) -> dict[str, str]:
         """Return a run's baselines by role: ``own``, ``bp`` and, if configured, ``shallow``.
 
-        A baseline that is audited itself has none.
+        A baseline that is audited itself has none. If a setting lacks the baseline with the run's
+        own learning rate and normalisation, its only one with others is taken: frozen blocks may
+        be tuned by themselves.
+
+        Raises:
+            AuditError: it has several with others.
         """
         asked = parse_run(run)
         if asked.is_baseline:
@@ -80,6 +85,14 @@ class Setting:
         for role, baseline in asked.baselines.items():
             if self._has(self.baselines, str(baseline)):
                 found[role] = str(baseline)
+                continue
+            tuned = [name for name in self.baselines if parse_run(name).untuned == baseline.untuned]
+            if len(tuned) > 1:
+                raise AuditError(
+                    f"found {' and '.join(tuned)} to compare '{run}' with; expected one."
+                )
+            if tuned:
+                found[role] = tuned[0]
         return found
 
 

@@ -117,8 +117,10 @@ def _check_runs(setting: Setting) -> None:
         setting.spec(name, setting.seeds[0])
         if not run.is_baseline:
             # Without both frozen baselines depth utility means nothing.
-            for baseline in (str(run.baselines["own"]), str(run.baselines["bp"])):
-                if baseline not in setting.baselines:
+            there = setting.baselines_of(name)
+            for role in ("own", "bp"):
+                if role not in there:
+                    baseline = run.baselines[role]
                     raise AuditError(
                         f"baselines lack '{baseline}', with which '{run}' is compared."
                     )

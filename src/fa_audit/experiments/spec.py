@@ -95,12 +95,18 @@ class Run:
         return self.frozen < 0 or self.shallow
 
     @property
+    def untuned(self) -> Run:
+        """Return the run without its own learning rate and normalisation."""
+        return replace(self, lr=None, unnormalised=False)
+
+    @property
     def baselines(self) -> dict[str, Run]:
         """Return this run's baselines after the same epoch, by role, trained or not.
 
         ``own``: blocks at initialisation, the rest taught by the same method, from true targets and
         without a penalty, which acts on blocks only. ``bp``: the same, taught by backpropagation.
-        ``shallow``: without blocks. All share the run's learning rate and normalisation of credits.
+        ``shallow``: without blocks. All share the run's learning rate and normalisation of credits,
+        unless a setting lists one that was tuned by itself (`Setting.baselines_of`).
         """
         bp = replace(self, method="bp", penalty=0.0, frozen=-1, shallow=False, random_targets=False)
         return {
