@@ -207,5 +207,5 @@ def test_frozen_blocks_may_have_a_rate_of_their_own():
     assert setting.baselines_of(runs[1]) == {"own": baselines[1], "bp": baselines[0]}
     assert setting.baselines_of("dfa+epoch1") == {"own": baselines[2], "bp": baselines[3]}
     two = BLOCK | {"runs": runs[:2], "baselines": [*baselines, "dfa+lr1e-3+frozen"]}
-    with pytest.raises(AuditError, match="dfa.lr3e-3.frozen and dfa.lr1e-3.frozen"):
+    with pytest.raises(AuditError, match="expected one"):
         setting_of(two)
