@@ -129,7 +129,7 @@ FLAG = {
     "kind": "verdict",
     "value": True,
 }
-FLAG |= {"run": "fa", "quantity": "scale_flag", "claim": "explodes"}
+FLAG |= {"run": "fa", "quantity": "scale_fires", "claim": "explodes"}
 PUBLISHED = {
     "claims": {"explodes": "FA explodes"},
     "scripts": {"released": {}},
@@ -137,8 +137,8 @@ PUBLISHED = {
     "entries": [
         COMMON | {"run": "bp", "quantity": "accuracy"},
         FLAG,
-        COMMON | {"run": "bp", "quantity": "clamped_cosine", "layer": 1},
-        COMMON | {"run": "bp", "quantity": "epoch_accuracy", "epoch": 1},
+        COMMON | {"run": "bp", "quantity": "clamped_cosine_at_input", "layer": 1},
+        COMMON | {"run": "bp", "quantity": "test_accuracy", "epoch": 1},
     ],
 }
 MODEL = {

@@ -26,10 +26,10 @@ MAGNITUDE = COMMON | {
     "value": 1e-9,
 }
 MAGNITUDE |= {"deviation": None, "seeds": [42], "claim": "tiny_gradients"}
-VERDICT = COMMON | {"quantity": "scale_flag", "run": "dfa", "kind": "verdict", "value": True}
+VERDICT = COMMON | {"quantity": "scale_fires", "run": "dfa", "kind": "verdict", "value": True}
 ORDER = COMMON | {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"}
 BOUND = COMMON | {
-    "quantity": "epoch_growth",
+    "quantity": "growth",
     "run": "dfa",
     "epoch": 2,
     "layer": 1,
@@ -98,11 +98,11 @@ def changed(position, **values):
         (changed(0, setting="tny"), "entries.0", "tiny"),
         (changed(0, claim="tny"), "entries.0", "tiny_gradients"),
         (changed(0, over="bp"), "entries.0", "minus, over"),
-        (changed(0, layer=1), "entries.0", "has no layer"),
+        (changed(0, layer=1), "entries.0", "layer"),
         (changed(0, samples=1024), "entries.0", "1024 samples"),
-        (changed(0, quantity="scale_flag"), "entries.0", "is a verdict"),
+        (changed(0, quantity="scale_fires"), "entries.0", "is a verdict"),
         (changed(0, kind="magnitude"), "entries.0", "tolerance"),
-        (changed(1, layer=None), "entries.1", "needs layer"),
+        (changed(1, layer=None), "entries.1", "a run"),
         (changed(1, value=0.0), "entries.1", "other than 0"),
         (changed(1, kind="value"), "entries.1", "tolerance"),
         (changed(2, value="yes"), "entries.2", "'true', 'false'"),
@@ -122,7 +122,7 @@ def test_a_wrong_file_is_answered_with_its_place(raw, place, word):
 
 def test_entries_that_differ_in_any_identifying_field_stand_side_by_side():
     for other in ({"run": "dfa"}, {"seeds": [1]}, {"minus": "dfa"}, {"minus": None, "over": "dfa"}, {"repeats": "bp"},
-                  {"quantity": "hidden_norm", "layer": 1}, {"quantity": "epoch_accuracy", "epoch": 1}):  # fmt: skip
+                  {"quantity": "hidden_norm", "layer": 1}, {"quantity": "test_accuracy", "epoch": 1}):  # fmt: skip
         entries = [*FILE["entries"], VALUE | other | {"values": {}}]
         assert len(read_published(FILE | {"entries": entries}).entries) == 6
         again = entries[-1] | {"value": 0.5, "note": "another page"}

@@ -35,8 +35,8 @@ REST = {"setting": "tiny", "n": 3, "source": "a paper", "seeds": [1, 2]}
 RULES = {
     "value": {"quantity": "stability", "value": 0.36, "deviation": None, "tolerance": 0.02},
     "magnitude": {"quantity": "max_growth", "value": 3e-4, "deviation": None},
-    "bound": {"quantity": "own_margin", "above": 0.0},
-    "verdict": {"quantity": "scale_flag", "value": True},
+    "bound": {"quantity": "margin", "above": 0.0},
+    "verdict": {"quantity": "scale_fires", "value": True},
     "order": {"quantity": "accuracy", "run": ["bp", "fa", "dfa", "ep"]},
 }
 SCRIPTS = {"new": {}, "old": {"clip_groups": 1.0}}
@@ -222,7 +222,7 @@ def test_the_headline_counts_every_number_once_and_three_seeds_on_both_sides_of_
     entries = [
         body("value", **seeds),  # agrees, with seeds
         body("bound", **seeds),  # agrees, with seeds
-        body("value", quantity="deep_rho", n=1, **seeds),  # differs
+        body("value", quantity="deep_rho_at_input", n=1, **seeds),  # differs
         body("value", repeats="the first", **seeds),
         body("value", run="dfa", **seeds),  # differs, on two seeds
         body("value", run="bp+epoch0", **seeds),  # untrained
@@ -242,9 +242,9 @@ def test_the_headline_counts_every_number_once_and_three_seeds_on_both_sides_of_
 ENTRIES = [
     body("value", quantity="accuracy", value=0.6, deviation=0.01, values={1: 0.59, 2: 0.61}, claim="learns"),
     *(body("magnitude", quantity="grad_norm", layer=i, value=10.0**-i, note="one | other") for i in range(3)),
-    body("verdict", quantity="four_check_verdict", run="dfa", value="needs walk-back", claim="fails"),
+    body("verdict", quantity="four_check", run="dfa", value="needs walk-back", claim="fails"),
     body("order", run=["bp", "dfa", "fa", "ep"], claim="ranks"),
-    body("value", quantity="epoch_accuracy", epoch=2, value=0.6, setting="tiny", repeats="accuracy"),
+    body("value", quantity="test_accuracy", epoch=2, value=0.6, setting="tiny", repeats="accuracy"),
     body("value", quantity="first_scale_flag", run="dfa", value=9.0, tolerance=3, setting="other"),
 ]  # fmt: skip
 CLAIMS = {"learns": "BP learns", "fails": "DFA fails", "ranks": "BP is best"}
@@ -292,8 +292,8 @@ def test_a_flag_that_never_fired_is_never_in_a_network_of_finite_norms(finite, v
 
 
 def test_numbers_of_more_samples_are_those_measured_there_and_gradients_else_brought_to_them():
-    wide = published_of(body("magnitude", quantity="grad_norm_last", samples=1024, value=0.2),
-                        body("value", quantity="hidden_norm_last", samples=256, value=7.0),
+    wide = published_of(body("magnitude", quantity="grad_norm", layer=OPTIONS["depth"], samples=1024, value=0.2),
+                        body("value", quantity="hidden_norm", layer=OPTIONS["depth"], samples=256, value=7.0),
                         body("value", quantity="first_reference_flag", samples=1024, value=2))  # fmt: skip
     tidy, last = tables(("bp", 1, {"grad_norm_last": 0.01})), OPTIONS["depth"]
     tidy.layers["layer"] += last - 2

@@ -6,22 +6,22 @@ Imports no torch and no pandas: the workflow plans with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fa_audit.core.errors import AuditError, unknown
-from fa_audit.core.measured import AT_INPUT
 from fa_audit.core.provided import provided
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.config import RunName, Text
 from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import IDENTITY, RunKey
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import NO_LINES, read_grid
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.protocol.checks import four_checks
@@ -38,64 +38,35 @@ PAPER_LIMITS = {
 # --- the quantities
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A published quantity: its column in the tidy tables, and the values that it can have.
-
-    Attributes:
-        column: name of the column, or of a number that the scorecard computes from several.
-        places: ``epoch``, ``layer``, both or none: what an entry must name. It selects the table of
-            trajectories, of layers or of runs.
-        answers: the possible answers of a verdict; none for a number. `NEVER` stands for the
-            number of an epoch.
-    """
-
-    column: str
-    places: tuple[str, ...] = ()
-    answers: tuple[bool | str, ...] = ()
-
-
-def _named(names: Iterable[str], ending: str = "", **facts: Any) -> dict[str, Quantity]:
-    """Return quantities whose columns have their names, with the same ending."""
-    return {name: Quantity(name + ending, **facts) for name in names}
-
-
 NEVER = "never"  # the verdict where no such epoch exists
 BATCH = 128  # the audits' samples
 LAYER, EPOCH = ("layer",), ("epoch",)
-# The paper's credit metrics are those at the blocks' inputs.
-_AT_INPUTS = ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp", "deep_rho_random",
-              "deep_nudging", "fresh_b_mean", "fresh_b_std")  # fmt: skip
-_OF_A_RUN = ("accuracy", "hidden_norm_last", "grad_norm_last", "max_growth", "stability",
-             "identity_distance", "identity_cosine")  # fmt: skip
-_OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")
-_FLAG = (True, False)
-QUANTITIES: dict[str, Quantity] = {
-    **_named(_OF_A_RUN),
-    "own_margin": Quantity("margin"),
-    "bp_margin": Quantity("margin_strict"),
-    "own_frozen_accuracy": Quantity("own_frozen_acc"),
-    "bp_frozen_accuracy": Quantity("bp_frozen_acc"),
-    **_named(_AT_INPUTS, AT_INPUT),
-    **_named(("first_scale_flag", "first_reference_flag", "stopped_after"), answers=(NEVER,)),
-    **{f"{check}_flag": Quantity(f"{check}_fires", (), _FLAG) for check in four_checks().values()},
-    "walked_back_by_cosine": Quantity("by_cosine", (), _FLAG),
-    "three_check_verdict": Quantity("three_check", (), tuple(THREE.words.values())),
-    "four_check_verdict": Quantity("four_check", (), tuple(FOUR.words.values())),
-    **_named(_OF_A_LAYER, places=LAYER),
-    "clamped_cosine": Quantity(f"clamped_cosine{AT_INPUT}", LAYER),
-    "epoch_accuracy": Quantity("test_accuracy", EPOCH),
-    "epoch_train_loss": Quantity("train_loss", EPOCH),
-    **{f"epoch_{name}": Quantity(name, EPOCH + LAYER) for name in ("hidden_norm", "grad_norm", "growth")},
-}  # fmt: skip
-# Quantities that are also measured on other numbers of samples, in columns with that number.
-OF_SAMPLES = {
-    **_named(("hidden_norm", "grad_norm", "residual_ratio"), places=LAYER),
-    **{f"{name}_last": Quantity(name, LAYER) for name in ("hidden_norm", "grad_norm")},
-    **{f"identity_{name}": Quantity(column, LAYER) for name, column in IDENTITY.items()},
-    "epoch_grad_norm": QUANTITIES["epoch_grad_norm"],
-    "first_reference_flag": QUANTITIES["first_reference_flag"],
+_NUMBER, _FIRST, _FLAG = (), (NEVER,), (True, False)
+_OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen_acc", "hidden_norm_last",
+             "grad_norm_last", "max_growth", "stability", "identity_distance", "identity_cosine",
+             "mean_clamped_cosine_at_input", "deep_clamped_cosine_at_input", "deep_rho_at_input",
+             "deep_rho_bp_at_input", "deep_rho_random_at_input", "deep_nudging_at_input",
+             "fresh_b_mean_at_input", "fresh_b_std_at_input")  # fmt: skip
+_OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
+               "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
+_FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
+# Columns of the tidy tables of runs, layers and trajectories, by what an entry must name beside
+# them, with the possible answers of a verdict. Where `NEVER` is one, an epoch is another.
+QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
+    (): {
+        **dict.fromkeys(_OF_A_RUN, _NUMBER),
+        **dict.fromkeys(("first_scale_flag", "first_reference_flag", "stopped_after"), _FIRST),
+        **dict.fromkeys(_FLAGS, _FLAG),
+        "three_check": tuple(THREE.words.values()),
+        "four_check": tuple(FOUR.words.values()),
+    },
+    LAYER: dict.fromkeys(_OF_A_LAYER, _NUMBER),
+    EPOCH: dict.fromkeys(("test_accuracy", "train_loss"), _NUMBER),
+    EPOCH + LAYER: dict.fromkeys(("hidden_norm", "grad_norm", "growth"), _NUMBER),
 }
+# Those that are also measured on other numbers of samples, in columns with that number.
+OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding",
+              "first_reference_flag")  # fmt: skip
 
 
 # --- the entries
@@ -115,6 +86,7 @@ class Entry(Strict):
     """A published number.
 
     Attributes:
+        quantity: a column of the tidy tables.
         run: the run that the number belongs to; for an order, a list of runs, best first.
         layer, epoch: state or block, and epoch of the trajectory, if the quantity needs them.
         samples: number of test samples that it was measured on.
@@ -175,10 +147,7 @@ class Entry(Strict):
     def key(self) -> str:
         """Return the text by which an explanation names it: ``main_audit dfa grad_norm layer 1``."""
         parts = [self.setting, self.whose, self.quantity]
-        for name in ("layer", "epoch"):
-            place = getattr(self, name)
-            if place is not None:
-                parts.append(f"{name} {place}")
+        parts += [f"{name} {getattr(self, name)}" for name in self.places]
         return " ".join(parts)
 
     @property
@@ -189,12 +158,14 @@ class Entry(Strict):
         return self.whose if self.kind == "order" else plain(self.value)
 
     @property
-    def place(self) -> Quantity:
-        """Return its column and places in the tables, for its number of samples."""
-        if self.samples == BATCH:
-            return QUANTITIES[self.quantity]
-        known = OF_SAMPLES[self.quantity]
-        return replace(known, column=f"{known.column}_{self.samples}")
+    def places(self) -> tuple[str, ...]:
+        """Return what it names of ``epoch`` and ``layer``."""
+        return tuple(name for name in (*EPOCH, *LAYER) if getattr(self, name) is not None)
+
+    @property
+    def answers(self) -> tuple[Any, ...]:
+        """Return the possible answers of a verdict on its quantity."""
+        return QUANTITIES[self.places][self.quantity]
 
     def run_keys(self) -> Iterator[RunKey]:
         """Yield our runs that it is compared with."""
@@ -222,21 +193,19 @@ class Entry(Strict):
         return self
 
     @model_validator(mode="after")
-    def _has_a_place(self) -> Self:
-        quantity = QUANTITIES.get(self.quantity)
-        if quantity is None:
-            raise unknown("quantity", self.quantity, QUANTITIES, where="published numbers")
-        for name in ("layer", "epoch"):
-            if (name in quantity.places) != (getattr(self, name) is not None):
-                verb = "needs" if name in quantity.places else "has no"
-                raise AuditError(f"{self.quantity} {verb} {name}.")
-        measured = self.quantity in OF_SAMPLES and self.samples in SAMPLES
-        if self.samples != BATCH and not measured:
+    def _has_a_quantity(self) -> Self:
+        known = QUANTITIES[self.places]
+        if self.quantity not in known:
+            of = f"quantity of {' and '.join(self.places) or 'a run'}"
+            raise unknown(of, self.quantity, known, where="published numbers")
+        if self.samples != BATCH and (self.quantity, self.samples) not in product(
+            OF_SAMPLES, SAMPLES
+        ):
             raise AuditError(f"{self.quantity} of {self.samples} samples is not measured.")
-        answers = [plain(answer) for answer in quantity.answers]
+        answers = list(map(plain, self.answers))
         if self.kind == "verdict" and self.published not in answers:
             raise AuditError(f"{self.quantity}: found {self.published}; expected one of {answers}.")
-        if self.kind != "verdict" and quantity.answers not in ((), (NEVER,)):
+        if self.kind != "verdict" and self.answers not in (_NUMBER, _FIRST):
             raise AuditError(f"{self.quantity} is a verdict.")
         return self
 
@@ -341,7 +310,8 @@ class Published(Strict):
             if entry.claim is not None and entry.claim not in self.claims:
                 raise unknown("claim", entry.claim, self.claims, where=where)
             # Everything but the numbers and where they come from.
-            same = [entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats]
+            same = [entry.key, entry.samples, entry.kind, entry.above is None]
+            same += [sorted(entry.seeds), entry.repeats]
             first = seen.setdefault(json.dumps(same), where)
             if first != where:
                 raise AuditError(f"{where}: the same as {first}; keep one.")

@@ -17,9 +17,7 @@ from fa_audit.experiments.published import (  # fmt: skip
     LAYER,
     NEVER,
     PAPER_LIMITS,
-    QUANTITIES,
     Entry,
-    Quantity,
     identity,
     plain,
 )
@@ -46,11 +44,10 @@ class OurRuns:
             EPOCH: _by_place(tidy.trajectories, *EPOCH),
             EPOCH + LAYER: _by_place(tidy.trajectories, *EPOCH, *LAYER),
         }
-        self._specs: dict[RunKey, Spec] = {}
         self._same: dict[str, list[RunKey]] = defaultdict(list)
         for (key,), row in self._rows[()].items():
             if json.loads(row["thresholds"]).items() >= PAPER_LIMITS.items():
-                spec = self._specs[key] = json.loads(row["spec"])
+                spec = json.loads(row["spec"])
                 names = {identity(spec)}
                 # A monitor that did not end the training changes nothing.
                 if pd.isna(row["stopped_after"]):
@@ -74,35 +71,29 @@ class OurRuns:
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number or an answer; NaN for an empty one."""
-        place, usual = entry.place, QUANTITIES[entry.quantity]
-        cell = self._cell(entry, key, place)
+        places = [getattr(entry, name) for name in entry.places]
+        row, column = self._rows[entry.places].get((key, *places), {}), entry.quantity
+        if entry.samples != BATCH:
+            column += f"_{entry.samples}"
+        cell = row.get(column)
         # What was not measured on the source's samples is that of 128.
-        if pd.isna(cell) and place.places:
-            cell = self._cell(entry, key, usual)
+        if pd.isna(cell) and places:
+            cell = row.get(entry.quantity)
             # The gradient of a mean loss falls with the number of samples.
-            if usual.column.startswith("grad_norm") and not pd.isna(cell):
+            if entry.quantity == "grad_norm" and not pd.isna(cell):
                 cell *= BATCH / entry.samples
         if entry.kind == "verdict":
             return self._answer(entry, key, cell)
         return math.nan if cell is None or cell == _ABSENT else float(cell)
 
     def _answer(self, entry: Entry, key: RunKey, cell: Any) -> str:
-        quantity = QUANTITIES[entry.quantity]
         if pd.isna(cell):
             # On NaN norms no flag ever fires.
             finite = plain(self._rows[()][key,].get("finite")) != "false"
-            return NEVER if NEVER in quantity.answers and finite else _ABSENT
+            return NEVER if NEVER in entry.answers and finite else _ABSENT
         if isinstance(cell, str):
             return cell.partition("(")[0].strip()  # without the reasons of a verdict
-        return str(plain(bool(cell))) if True in quantity.answers else f"{cell:g}"
-
-    def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
-        spec = self._specs[key]
-        at = {"epoch": entry.epoch, "layer": entry.layer}
-        if entry.layer is None:  # of the last state
-            at["layer"] = 0 if spec["shallow"] else spec["architecture_options"].get("depth")
-        places = [at[name] for name in place.places]
-        return self._rows[place.places].get((key, *places), {}).get(place.column)
+        return str(plain(bool(cell))) if True in entry.answers else f"{cell:g}"
 
 
 def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[str, Any]]:
