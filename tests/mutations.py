@@ -240,7 +240,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the four-check verdict has four checks", "protocol"),
         ("non-finite-passes", "protocol/judge.py", "if not finite or len(", "if len(",
          "NaN and infinities fail", "protocol contract"),
-        ("strict-baseline", "protocol/checks.py", 'baseline="own",', 'baseline="bp",',
+        ("strict-baseline", "protocol/checks.py", "found.own, found.own_name", "found.bp, found.own_name",
          "D3 compares with the method's own frozen baseline", "protocol audit"),
         # --- credit metrics and the audit of a run
         ("rho-sign", "audit/credit_metrics.py", "after(length * some)", "after(-length * some)",
@@ -266,7 +266,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the stability's interval is the jackknife's", "borderline"),
         ("mean-of-seeds", "protocol/judge.py", "fires = self.distance < 0", "fires = False",
          "the mean over the seeds decides", "judge"),
-        ("few-batches", "protocol/checks.py", "measured.n_valid < FEWEST", "measured.n_valid < 2",
+        ("few-batches", "protocol/checks.py", "measured.n_valid in range(FEWEST)", "measured.n_valid in range(2)",
          "fewer than 8 batches are not evaluated", "protocol borderline"),
         ("given-sign", "audit/given_credits.py", "return (credit if credit.shape", "return -(credit if credit.shape",
          "credits from elsewhere are measured as they are", "foreign_models"),

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
-from fa_audit.audit.diagnostics import Batch, frequencies, least_size, measure
+from fa_audit.audit.diagnostics import Batch, frequencies, ignored_by, least_size, measure
 from fa_audit.audit.inputs import (
     CreditFunction,
     check_credits,
@@ -29,7 +29,6 @@ from fa_audit.audit.warnings import (
     are_classes,
     gradient_warnings,
     hits_of,
-    ignored_by,
     passes_of,
     sample_warnings,
 )
@@ -153,14 +152,7 @@ def diagnose(
             from fa_audit.audit.given_credits import measure_given_credits
 
             credit = measure_given_credits(
-                credits,
-                model,
-                network,
-                *sample,
-                measured,
-                draw=draw,
-                directions=directions,
-                blocks=blocks,
+                credits, model, network, *sample, measured, draw, directions, blocks
             )
         evidence = measure(network, batches, layer_for_stability, measured, sample, over)
         # Only of a cross-entropy it is known where mean predictions should lie.
@@ -173,7 +165,7 @@ def diagnose(
         warnings += accuracy_warnings(passes, headline_acc, own)
         warnings += sample_warnings(over, ignored, finite=evidence.finite)
         warnings += gradient_warnings(evidence)
-        about = _about(network, sample[0])
+        about = _about(model, network, sample[0])
     if measured is not F.cross_entropy:
         name = getattr(measured, "__name__", type(measured).__name__)
         notes = "; ".join(filter(None, [notes, f"gradients of {name}"]))
@@ -190,7 +182,7 @@ def diagnose(
         "credit": credit.blocks,
         "deep": credit.deep,
         "warnings": [AuditWarning(code=code, text=text) for code, text in warnings],
-        "about": {"model": f"{type(model).__module__}.{type(model).__qualname__}"} | about,
+        "about": about,
         "hits": hits_of(passes),
     }
     return DiagnosticReport(**(dict(evidence) | facts))
@@ -224,12 +216,13 @@ def _with_frequencies(
     return evidence.replace(frequencies=found)
 
 
-def _about(network: Network, x: torch.Tensor) -> dict[str, Any]:
+def _about(model: nn.Module, network: Network, x: torch.Tensor) -> dict[str, Any]:
     """Record how an audit was made, as JSON types."""
     first = next(iter((*network.parameters(), *network.buffers(), x)))
     # Networks of this package have no description: all of their layers lie between states.
     past = list(getattr(network, "past", ()))
     return {
+        "model": f"{type(model).__module__}.{type(model).__qualname__}",
         "versions": {
             "fa_audit": version("fa-audit"),
             "torch": torch.__version__,

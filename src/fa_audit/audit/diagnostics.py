@@ -41,8 +41,6 @@ from fa_audit.protocol.evidence import REASONS, Evidence, Frequencies, Missing, 
 from fa_audit.protocol.intervals import FEWEST
 
 Batch = tuple[Tensor, Tensor]
-# The label that torch's losses ignore.
-IGNORED = -100
 
 
 def measure(
@@ -139,10 +137,15 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
     A sample does not count if its gradient is zero and its label is the one that the loss ignores.
     """
     # In a user-defined loss -100 may be a class; the gradient of such a sample is not zero.
-    ignored = labels == getattr(loss_fn, "ignore_index", IGNORED)
+    ignored = labels == ignored_by(loss_fn)
     silent = (truth.at_logits.flatten(1) == 0).all(dim=1)
     counted = ~(ignored.reshape(len(labels), -1).all(dim=1) & silent)
     return counted if counted.any() else torch.ones_like(counted)
+
+
+def ignored_by(loss_fn: LossFunction) -> int:
+    """Return the label that a loss ignores, by default that of torch's losses."""
+    return int(getattr(loss_fn, "ignore_index", -100))
 
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from fa_audit.audit.credit_metrics import (
     AGAINST_THE_LOSS,
-    DIRECTIONS,
     DRAWS,
     Block,
     CreditReport,
@@ -54,10 +53,9 @@ def measure_given_credits(
     x: Tensor,
     targets: Tensor,
     loss_fn: LossFunction,
-    *,
-    draw: CreditFunction | None = None,
-    directions: int = DIRECTIONS,
-    blocks: Collection[int] | None = None,
+    draw: CreditFunction | None,
+    directions: int,
+    blocks: Collection[int] | None,
 ) -> CreditReport:
     """Compute the credit metrics of a function on one batch.
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
-from fa_audit.audit.diagnostics import Batch, counting, mean_gradient, part_of
+from fa_audit.audit.diagnostics import Batch, counting, ignored_by, mean_gradient, part_of
 from fa_audit.audit.inputs import (
     BATCH_SIZE,
     as_rows,
@@ -25,7 +25,7 @@ from fa_audit.audit.inputs import (
     prepared,
 )
 from fa_audit.audit.statistics import mean_pairwise_cosine
-from fa_audit.audit.warnings import are_classes, ignored_by
+from fa_audit.audit.warnings import are_classes
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.vectors import median_norm
 from fa_audit.networks.states import Description

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fa_audit.audit.diagnostics import IGNORED, Batch
+from fa_audit.audit.diagnostics import Batch
 from fa_audit.core.errors import listed
 from fa_audit.networks.description import WHOLE
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Forward, LossFunction, forward, reads_data, untouched
+from fa_audit.networks.trace import Forward, forward, reads_data, untouched
 from fa_audit.protocol.audit import Code
 from fa_audit.protocol.checks import LEAST_LIKELY, chance
 from fa_audit.protocol.evidence import Evidence
@@ -101,11 +101,6 @@ def are_classes(labels: Tensor) -> bool:
     """Return whether targets can be class indices: integers, one for every sample."""
     real = labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
     return labels.dim() == 1 and not real
-
-
-def ignored_by(loss_fn: LossFunction) -> int:
-    """Return the label that a loss ignores, by default that of torch's losses."""
-    return int(getattr(loss_fn, "ignore_index", IGNORED))
 
 
 def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warnings:

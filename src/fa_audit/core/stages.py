@@ -98,6 +98,7 @@ FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
 _SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
+_UNREAD = {"ctx", "kind", "type_comment", "msg"}  # of syntax trees; msg: of an assert
 
 
 @cache
@@ -111,9 +112,9 @@ def code_digest(stage: str, *entries: str) -> str:
     Raises:
         AuditError: a file is not Python source.
     """
-    contents = [
-        [path.name, _content(path, stage not in _WORDLESS)] for path in stage_files(stage, *entries)
-    ]
+    texts, contents = stage not in _WORDLESS, []
+    for path in stage_files(stage, *entries):
+        contents.append([path.name, _content(path, texts)])
     return " ".join([digest_of(sorted(contents)), *entries])
 
 
@@ -121,9 +122,14 @@ def stage_files(stage: str, *entries: str) -> list[Path]:
     """Return the files that decide a stage's results: its script, those in `STAGES`, and their
     imports.
     """
-    script = SCRIPTS / f"{stage}.py"  # not in an installed package
-    declared = [path for name in STAGES[stage] for path in _files(name)]
-    return _with_imports([*([script] if script.exists() else []), *declared, *_modules(entries)])
+    files = _modules(entries)
+    for name in STAGES[stage]:
+        files += _files(name)
+    script = SCRIPTS / f"{stage}.py"
+    # An installed package comes without the scripts of the workflow.
+    if script.exists():
+        files.append(script)
+    return _with_imports(files)
 
 
 def own_code(*names: str) -> dict[str, str]:
@@ -131,12 +137,12 @@ def own_code(*names: str) -> dict[str, str]:
 
     Registered names load none.
     """
-    files = _with_imports(_modules(name for name in names if ":" in name))
-    own = [path for path in files if not path.is_relative_to(PACKAGE)]
-    return {
-        str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path): sha256_of(path)
-        for path in own
-    }
+    digests = {}
+    for path in _with_imports(_modules(name for name in names if ":" in name)):
+        if not path.is_relative_to(PACKAGE):
+            # Below the checkout without its folder, which differs between machines.
+            digests[str(path).removeprefix(f"{ROOT}/")] = sha256_of(path)
+    return digests
 
 
 def _modules(entries: Iterable[str]) -> list[Path]:
@@ -155,12 +161,12 @@ def _with_imports(files: Iterable[Path]) -> list[Path]:
     waiting = list(found)
     while waiting:
         path = waiting.pop()
-        if path.suffix == ".py":
-            new = [
-                file for file in _imported_files(path) if file not in found and _is_followed(file)
-            ]
-            found.update(new)
-            waiting += new
+        if path.suffix != ".py":
+            continue
+        for file in _imported_files(path):
+            if file not in found and _is_followed(file):
+                found.add(file)
+                waiting.append(file)
     return sorted(found)
 
 
@@ -184,21 +190,27 @@ def _imported_files(path: Path) -> list[Path]:
 
     A name that is imported from a package may be a module.
     """
-    names: list[tuple[str, tuple[Path, ...]]] = []
+    found = [path]
     for node in ast.walk(_tree(path)):
+        folders: list[Path] = []
         if isinstance(node, ast.Import):
-            names += [(alias.name, ()) for alias in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            folders = (path.parents[node.level - 1],) if node.level else ()
             within = f"{node.module}." if node.module else ""
-            names += [(f"{within}{alias.name}", folders) for alias in node.names]
-            names.append((within.rstrip("."), folders))
-    found = [_module_file(name, *folders) for name, folders in names if name]
-    packages = [path.with_name("__init__.py")] if not path.is_relative_to(PACKAGE) else []
-    packages += [
-        file.with_name("__init__.py") for file in found if file and not file.is_relative_to(PACKAGE)
-    ]
-    return [file for file in (*found, *packages) if file is not None and file.is_file()]
+            names = [within.rstrip("."), *(within + alias.name for alias in node.names)]
+            # A relative import is searched in its own folder alone.
+            if node.level:
+                folders = [path.parents[node.level - 1]]
+        else:
+            continue
+        for name in filter(None, names):
+            file = _module_file(name, *folders)
+            if file is not None:
+                found.append(file)
+    for file in list(found):
+        if not file.is_relative_to(PACKAGE):
+            found.append(file.with_name("__init__.py"))
+    return [file for file in found if file.is_file()]
 
 
 def _module_file(name: str, *folders: Path) -> Path | None:
@@ -243,19 +255,20 @@ def _form(node: object, texts: bool) -> str:
         error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return f"Raise({_form(error, texts)})"
     if isinstance(node, ast.JoinedStr):
-        ignored = "^$" if texts else "^$| "  # Python 3.12 has empty parts
-        return f"JoinedStr({_form([part for part in node.values if not _is_text(part, ignored)], texts)})"
+        # Python 3.12 has empty parts.
+        ignored = "^$" if texts else "^$| "
+        kept = [part for part in node.values if not _is_text(part, ignored)]
+        return f"JoinedStr({_form(kept, texts)})"
     if _is_text(node, _SENTENCE) and not texts:
         return "Text"
     if not isinstance(node, ast.AST):
         return repr(node)
-    unread = {"ctx", "kind", "type_comment", "msg"}  # msg: of an assert
-    fields = [(name, getattr(node, name, None)) for name in node._fields if name not in unread]
-    parts = [
-        f"{name}={_form(value, texts)}"
-        for name, value in fields
-        if value is not None and value != []
-    ]
+    parts = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        # Versions of Python differ in fields that are empty.
+        if name not in _UNREAD and value is not None and value != []:
+            parts.append(f"{name}={_form(value, texts)}")
     return f"{type(node).__name__}({' '.join(parts)})"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
@@ -234,19 +235,13 @@ def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
 
 
 def _kept(model: nn.Module) -> list[Tensor]:
-    """Return the tensors that modules keep as plain attributes, alone or in a list, tuple, deque or
-    dictionary.
-    """
-    registered = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    values: list[Any] = []
-    for module in model.modules():
-        for value in vars(module).values():
-            values.append(value)
-            if isinstance(value, dict):
-                values.extend(value.values())
-            elif isinstance(value, list | tuple | deque):
-                values.extend(value)
-    return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
+    """Return the tensors that modules keep as plain attributes, alone or in containers."""
+    registered = set(map(id, (*model.parameters(), *model.buffers())))
+    kept = []
+    for leaf in tree_leaves([vars(module) for module in model.modules()]):
+        if isinstance(leaf, Tensor) and id(leaf) not in registered:
+            kept.append(leaf)
+    return kept
 
 
 @contextmanager
@@ -267,11 +262,12 @@ def in_double(
 @contextmanager
 def _doubled(module: nn.Module) -> Iterator[Any]:
     """Yield a float64 copy of a module, with tensors in plain attributes, but without their graphs."""
-    kept = {
-        id(t): t.detach().double() if t.is_floating_point() else t.detach().clone()
-        for t in _kept(module)
-    }
-    # Tensors with a graph and autograd functions held as instances cannot be copied.
+    kept = {}
+    for tensor in _kept(module):
+        # deepcopy refuses tensors with a graph, so their copies are made before, by their ids.
+        double = tensor.detach().double() if tensor.is_floating_point() else tensor.detach().clone()
+        kept[id(tensor)] = double
+    # Autograd functions held as instances cannot be copied at all.
     twin = None
     with suppress(Exception):  # external code may raise anything
         twin = copy.deepcopy(module, kept).double()
@@ -320,10 +316,10 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
 
 def equal(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have the same shape, type and values; NaN equals NaN."""
-    if torch.equal(one, other):
-        return True
-    alike = (one.shape, one.dtype) == (other.shape, other.dtype) and one.is_floating_point()
-    return alike and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    # NaN differs from itself.
+    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 @contextmanager

@@ -217,12 +217,7 @@ def _reference(evidence: Evidence) -> Outcome:
     if evidence.samples != FLOOR_SAMPLES:
         meant = f"{thresholds.g_norm_floor:g} {meant}, scaled to {evidence.samples}"
     if not math.isfinite(last.grad_norm):
-        note = "the gradient at h_L is not finite"
-        if evidence.finite:
-            note = "a custom backward pass could not be compared with the forward pass"
-        if last.layer in evidence.untrue:
-            note = "the backward pass does not give the gradient at h_L"
-        return Outcome(None, floor, None, note=note, threshold_note=meant)
+        return Outcome(None, floor, None, note=_why_unknown(evidence), threshold_note=meant)
     cause: Cause = ""
     low = [str(state.layer) for state in evidence.layers if check.fires(state.grad_norm, floor)]
     note = f"below the limit at state {', '.join(low)}" if low else ""
@@ -237,6 +232,15 @@ def _reference(evidence: Evidence) -> Outcome:
     )
 
 
+def _why_unknown(evidence: Evidence) -> str:
+    """Say why the norm of the gradient at the last state is not known."""
+    if evidence.layers[-1].layer in evidence.untrue:
+        return "the backward pass does not give the gradient at h_L"
+    if evidence.finite:
+        return "a custom backward pass could not be compared with the forward pass"
+    return "the gradient at h_L is not finite"
+
+
 def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, Any]:
     formed = f"bootstrap over {evidence.samples} samples"
     if interval is None:
@@ -246,14 +250,13 @@ def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, An
 
 def _stability(evidence: Evidence) -> Outcome:
     measured, ceiling = evidence.stability, evidence.thresholds.stability_drift_ceiling
+    note = measured.reason
+    if measured.value is not None and math.isnan(measured.value):
+        note = "the mean cosine is NaN"
     # Audits that were made of tables do not say how many batches they had.
-    few = measured.n_valid is not None and measured.n_valid < FEWEST
-    if measured.value is None or math.isnan(measured.value) or few:
+    elif measured.value is not None and measured.n_valid in range(FEWEST):
         note = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
-        if measured.value is None:
-            note = measured.reason
-        elif math.isnan(measured.value):
-            note = "the mean cosine is NaN"
+    if measured.value is None or note:
         cause: Cause = "untrue gradient" if measured.layer in evidence.untrue else ""
         return Outcome(None, ceiling, None, cause=cause, note=note)
     return CHECKS["stability"].judge(
@@ -305,17 +308,23 @@ def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
 
 
 def _depth(evidence: Evidence) -> Outcome:
-    return _margin(evidence, "depth", evidence.baselines.own_name)
+    found = evidence.baselines
+    return _margin(evidence, "depth", found.own, found.own_name, found.paired)
 
 
 def _depth_strict(evidence: Evidence) -> Outcome:
-    return _margin(evidence, "depth_strict", "bp+frozen")
+    return _margin(evidence, "depth_strict", evidence.baselines.bp, "bp+frozen")
 
 
-def _margin(evidence: Evidence, name: str, against: str) -> Outcome:
-    check, accuracy, baselines = CHECKS[name], evidence.headline_acc, evidence.baselines
-    limit = evidence.thresholds.limits["depth_margin"]
-    frozen = getattr(baselines, check.baseline)
+def _margin(
+    evidence: Evidence,
+    name: str,
+    frozen: float | None,
+    against: str,
+    pairs: tuple[int, int] | None = None,
+) -> Outcome:
+    """Judge the margin over a frozen baseline, with an interval over pairs where they are known."""
+    accuracy, limit = evidence.headline_acc, evidence.thresholds.limits["depth_margin"]
     if accuracy is None:
         return Outcome(None, limit, None, note="no headline accuracy")
     if frozen is None:
@@ -323,16 +332,16 @@ def _margin(evidence: Evidence, name: str, against: str) -> Outcome:
     if chance(evidence.hits, accuracy) < LEAST_LIKELY:
         note = "the batches contradict the accuracy that was given"
         return Outcome(None, limit, None, cause="contradicted accuracy", note=note)
-    samples = baselines.test_samples
+    samples = evidence.baselines.test_samples
     interval, formed = None, "none: the number of test samples was not given (test_samples)"
-    if samples and baselines.paired and check.baseline == "own":
-        interval = paired_difference(*baselines.paired, samples)
+    if samples and pairs:
+        interval = paired_difference(*pairs, samples)
         formed = f"paired, over {samples} test samples"
     elif samples:
         interval = unpaired_difference(accuracy, frozen, samples)
         formed = f"two accuracies of {samples} test samples each, taken as independent"
     margin, note = depth_margin(accuracy, frozen), f"against {against}"
-    return check.judge(margin, limit, note=note, interval=interval, interval_note=formed)
+    return CHECKS[name].judge(margin, limit, note=note, interval=interval, interval_note=formed)
 
 
 # --- the checks -----------------------------------------------------------------------------------
@@ -445,11 +454,6 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         finding="frozen blocks under backpropagation do about as well or better",
     ),
 }
-
-
-def _of_limit(limit: str) -> Check:
-    """Return the first check that has a limit."""
-    return next(check for check in CHECKS.values() if check.limit == limit)
 
 
 def four_checks() -> dict[str, str]:
