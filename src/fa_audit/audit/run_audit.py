@@ -1,4 +1,6 @@
-"""Audit a trained run of this package: the protocol on its network, and the metrics of its credits."""
+"""Audit a trained run of this package: read its files, and check that they belong together; then
+the protocol on its network, and the metrics of its credits.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,105 @@ from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import distance_from
 from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
 from fa_audit.audit.run_credits import measure_credits
-from fa_audit.audit.run_inputs import baseline_names, read_run
 from fa_audit.audit.statistics import median_ratio
+from fa_audit.core.errors import AuditError
 from fa_audit.core.origin import process_origin
 from fa_audit.core.vectors import median_norm
-from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
-from fa_audit.experiments.spec import SAMPLES, RunSpec
+from fa_audit.data.dataset import (
+    Dataset,
+    evaluation_batches,
+    held_out,
+    load_dataset,
+    stability_batches,
+)
+from fa_audit.experiments.paths import data_file
+from fa_audit.experiments.spec import SAMPLES, Run, RunSpec
+from fa_audit.methods.method import load_method
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Reference, reference, untouched
+from fa_audit.networks.trace import Reference, accuracy_of, reference, untouched
 from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.evidence import DiagnosticThresholds, State
+from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
+from fa_audit.training.sidecar import (
+    HINT,
+    check_baseline,
+    check_run,
+    check_spec,
+    read_baseline,
+    read_sidecar,
+)
+from fa_audit.training.trajectory import check_history, read_trajectory
+
+# An accuracy may differ by this on another device than that of the training.
+ROUNDING = 0.005
+# Advice on a sidecar, and on a baseline, of another run than the checkpoint that a person named.
+_HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
+
+
+def audit_files(
+    checkpoint: str | Path,
+    data: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    thresholds: DiagnosticThresholds | None = None,
+    name: str = "",
+    **files: Any,
+) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """Check that a run's files belong together, and audit it.
+
+    Args:
+        files: the other arguments of `read_run`.
+        thresholds, name: as in `audit`.
+
+    Returns:
+        The report, and further facts of the run as JSON types; a fact that the sidecar lacks is
+        None.
+
+    Raises:
+        AuditError: a file is missing, damaged or of another run.
+    """
+    learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
+    own_frozen = bp_frozen_acc = None
+    if "own" in baselines:
+        # It may have been trained with options of its own, which are in its run's name.
+        own_name = baselines["own"].get("run") or baseline_names(learner.spec)["own"]
+        own_frozen = own_name, baselines["own"]["accuracy"]
+    if "bp" in baselines:
+        bp_frozen_acc = baselines["bp"]["accuracy"]
+    with naming_own_code(learner.spec):
+        report = audit(
+            learner,
+            dataset,
+            facts.get("accuracy"),
+            own_frozen=own_frozen,
+            bp_frozen_acc=bp_frozen_acc,
+            thresholds=thresholds,
+            name=name,
+            trajectory=history,
+            stopped_after=facts.get("stopped_after"),
+        )
+    about = _about(learner.spec, facts) | {"provenance": process_origin(device)}
+    return report, {"baseline_runs": baselines} | about
+
+
+def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a run by its specification and its sidecar."""
+    about: dict[str, Any] = {"spec": spec.to_dict(), "digest": spec.digest}
+    for name in ("stopped_after", "seconds", "data_sha256", "checkpoint_sha256"):
+        about[name] = facts.get(name)
+    # The machine that trained, which need not be the one that audits.
+    trained = facts.get("provenance", {})
+    for name in ("device", "commit", "cpu"):
+        about[name] = trained.get(name)
+    about["torch"] = trained.get("packages", {}).get("torch")
+    if spec.validation and facts:
+        about["validation_acc"] = facts["validation_accuracy"]
+    return about
+
+
+# --- the audit ------------------------------------------------------------------------------------
 
 
 def audit(
@@ -43,7 +132,7 @@ def audit(
     Args:
         learner: network and method, as loaded from a checkpoint.
         dataset: on the learner's device. It and the trajectory must be the training's own, which
-            `fa_audit.audit.run_inputs.read_run` checks.
+            `read_run` checks.
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
@@ -129,62 +218,124 @@ def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
         }
 
 
-def audit_files(
+# --- its files ------------------------------------------------------------------------------------
+
+
+def read_run(
     checkpoint: str | Path,
     data: str | Path | None = None,
     *,
+    sidecar: str | Path | None = None,
+    trajectory: str | Path | None = None,
+    baselines: Mapping[str, str | Path],
+    spec: RunSpec | None = None,
+    method: str | None = None,
+    architecture: str | None = None,
     device: str = "cpu",
-    thresholds: DiagnosticThresholds | None = None,
-    name: str = "",
-    **files: Any,
-) -> tuple[DiagnosticReport, dict[str, Any]]:
-    """Check that a run's files belong together, and audit it.
+) -> tuple[Learner, Dataset, dict[str, Any], dict[str, dict[str, Any]], Sequence[Row]]:
+    """Read a trained run from its files.
 
     Args:
-        files: the other arguments of `fa_audit.audit.run_inputs.read_run`.
-        thresholds, name: as in `audit`.
+        data: default ``results/data/NAME.safetensors``, for the data set that the checkpoint names.
+        sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
+        baselines: files of the known baselines, by their roles ``own``, ``bp`` and ``shallow``.
+        spec: the expected run's specification; default the checkpoint's.
+        method, architecture: ``package.module:Class`` if it is not registered: a checkpoint does
+            not decide what is imported.
 
     Returns:
-        The report, and further facts of the run as JSON types; a fact that the sidecar lacks is
-        None.
+        Learner and data set on the device; the sidecar's facts, empty without one; every baseline's
+        facts by role; the training's history, empty if unknown.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.
     """
-    learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
-    own_frozen = bp_frozen_acc = None
-    if "own" in baselines:
-        # It may have been trained with options of its own, which are in its run's name.
-        own_name = baselines["own"].get("run") or baseline_names(learner.spec)["own"]
-        own_frozen = own_name, baselines["own"]["accuracy"]
-    if "bp" in baselines:
-        bp_frozen_acc = baselines["bp"]["accuracy"]
-    with naming_own_code(learner.spec):
-        report = audit(
-            learner,
-            dataset,
-            facts.get("accuracy"),
-            own_frozen=own_frozen,
-            bp_frozen_acc=bp_frozen_acc,
-            thresholds=thresholds,
-            name=name,
-            trajectory=history,
-            stopped_after=facts.get("stopped_after"),
+    own_method = load_method(method) if method else None
+    learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
+    expected, hint, baseline_hint = learner.spec, *_HINTS
+    if spec:
+        expected, hint, baseline_hint = spec, HINT, HINT
+    # Digests and specifications first: numbers of another run say nothing.
+    facts: dict[str, Any] = {}
+    if sidecar:
+        facts = read_sidecar(sidecar)
+        check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
+        check_run(facts, sidecar, checkpoint=checkpoint)
+    if sidecar and trajectory:
+        check_run(facts, sidecar, trajectory=trajectory)
+    check_spec(learner.spec, expected, checkpoint)
+    compared = _compared(baselines, expected, baseline_hint)
+    history: Sequence[Row] = ()
+    if trajectory:
+        history, end = read_trajectory(trajectory), facts.get("stopped_after")
+        check_history(history, expected, facts.get("accuracy"), end, str(trajectory))
+    # The slow part comes last: reading the data and running the network.
+    dataset = load_dataset(data or data_file(expected.dataset)).to(device)
+    _check_dataset(learner, dataset)
+    if sidecar:
+        _check_accuracies(learner, dataset, facts, sidecar)
+    return learner, dataset, facts, compared, history
+
+
+def _compared(
+    baselines: Mapping[str, str | Path], expected: RunSpec, hint: str
+) -> dict[str, dict[str, Any]]:
+    """Read baselines, and check that they belong to the expected run and agree with their
+    trajectories.
+    """
+    names, compared = baseline_names(expected), {}
+    for role, path in baselines.items():
+        facts = read_baseline(path)
+        check_baseline(facts, names[role], expected, path, hint)
+        beside = Path(path).with_suffix(".csv")
+        # The workflow keeps histories in a folder of their own.
+        kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])
+        spec, end = RunSpec.from_dict(facts["spec"]), facts.get("stopped_after")
+        for history in (beside, kept):
+            if history.exists():
+                rows = read_trajectory(history)
+                check_history(rows, spec, facts["accuracy"], end, str(history))
+        compared[role] = facts
+    return compared
+
+
+def baseline_names(spec: RunSpec) -> dict[str, str]:
+    """Return the names of a run's baselines by role."""
+    run = Run(method=spec.method, snapshot=spec.snapshot)
+    return {role: str(baseline) for role, baseline in run.baselines.items()}
+
+
+def _check_dataset(learner: Learner, dataset: Dataset) -> None:
+    """Check by name and shapes that a network was trained on this data set."""
+    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
+    theirs = (dataset.name, dataset.image_shape, dataset.classes)
+    if ours != theirs:
+        form = "{!r} with images {} of {} classes"
+        raise AuditError(
+            f"data set: found {form.format(*theirs)}; the network was trained on"
+            f" {form.format(*ours)}. Give the data set that it was trained on."
         )
-    about = _about(learner.spec, facts) | {"provenance": process_origin(device)}
-    return report, {"baseline_runs": baselines} | about
 
 
-def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a run by its specification and its sidecar."""
-    about: dict[str, Any] = {"spec": spec.to_dict(), "digest": spec.digest}
-    for name in ("stopped_after", "seconds", "data_sha256", "checkpoint_sha256"):
-        about[name] = facts.get(name)
-    # The machine that trained, which need not be the one that audits.
-    trained = facts.get("provenance", {})
-    for name in ("device", "commit", "cpu"):
-        about[name] = trained.get(name)
-    about["torch"] = trained.get("packages", {}).get("torch")
-    if spec.validation and facts:
-        about["validation_acc"] = facts["validation_accuracy"]
-    return about
+def _check_accuracies(
+    learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path
+) -> None:
+    """Compare a sidecar's accuracies with the network's, allowing for a few samples that devices
+    round differently.
+    """
+    validation = held_out(dataset, learner.spec.validation)[1]
+    for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
+        reported, actual, tolerance = facts.get(name), None, 0.0
+        if images:
+            tolerance = max(ROUNDING, 2 / len(images.test_labels))
+            with naming_own_code(learner.spec):
+                actual = accuracy_of(learner.network, evaluation_batches(images))
+        same = actual is reported  # both are None if the run held no validation images out
+        if actual is not None and reported is not None:
+            same = abs(reported - actual) <= tolerance
+        if not same:
+            raise AuditError(
+                f"{sidecar}: {name}: found {reported}; the network of its checkpoint has {actual} on"
+                " these images. One of them was altered: delete both and run the training again, or"
+                " give the data that it was trained on."
+            )

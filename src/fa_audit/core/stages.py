@@ -80,7 +80,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         *AUDIT,
         "audit/run_audit.py",
         "audit/run_credits.py",
-        "audit/run_inputs.py",
     ),
     "audit_model": (*NETWORK, *CHECKS, *AUDIT, "audit/model_audit.py"),
     "report_model": (*CHECKS, *_TEXTS),

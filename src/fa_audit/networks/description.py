@@ -158,6 +158,8 @@ class DescribedNetwork(Network):
         points: list[Any] = []
 
         def visit(place: Place, h: Tensor) -> Tensor:
+            # The model's own code may use the input of a block for its skip, too, so that it must
+            # be this very tensor that gets a gradient.
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
                 # What comes before h_0 needs no gradient. Times 1, since the model may change a
                 # state in place, which torch refuses for a leaf.
@@ -170,6 +172,7 @@ class DescribedNetwork(Network):
                     " way to leave a detach() out."
                 )
             states.append(h.detach().clone())
+            # The edge stays that of this value if the model goes on in place.
             points.append(get_gradient_edge(h))
             return h
 
@@ -203,6 +206,7 @@ class DescribedNetwork(Network):
 
         def visit(place: Place, h: Tensor) -> Tensor:
             if len(states) == layer:
+                # A copy: the change may write to what it is given.
                 value = change(h.clone())
                 # In place, since a skip may use the same tensor.
                 if not _overwritten(h, value, owned):
@@ -276,7 +280,8 @@ class DescribedNetwork(Network):
         self.places = self._places(x)
         layers = []
         for part in self.inner.modules():
-            if next(part.parameters(recurse=False), None) is not None:
+            # Containers have no parameters of their own, and would count their layers twice.
+            if list(part.parameters(recurse=False)):
                 layers.append(Place(part, ""))
         names: list[str] = []
         since: set[nn.Module] = set()  # layers that ran since the last state
@@ -287,6 +292,7 @@ class DescribedNetwork(Network):
             return h
 
         def visit(place: Place, h: Tensor) -> Tensor:
+            # What runs before the first state is the embedding, behind the last one the head.
             if names:
                 between.update(since)
             since.clear()
@@ -348,11 +354,13 @@ class DescribedNetwork(Network):
         """
         few = x[:_FEW] if runs_on(self, x[:_FEW]) else x
         logits, states = self(few, return_hidden=True)
-        if distance(logits, logits.roll(1, 0), logits) is None:  # a few samples may be alike
+        # A few samples may be alike, such as the first ones of a sorted data set.
+        if distance(logits, logits.roll(1, 0), logits) is None:
             few = x
             logits, states = self(x, return_hidden=True)
         others, top = logits.roll(1, 0), states[-1]
         for layer in tqdm(range(len(states)), "state", leave=False, disable=None):
+            # Every sample gets the state of the one before it.
             found, last = self.changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, others, logits)
             if share is None and layer < self.depth:
@@ -360,6 +368,7 @@ class DescribedNetwork(Network):
                 share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
+                # Noise looks like a bypass, and has an error of its own.
                 check_repeats(self, few)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
@@ -432,12 +441,14 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     """
     if found.shape != expected.shape:
         return None
+    # Masked logits are minus infinity in every pass.
     known = found.isfinite() & expected.isfinite() & own.isfinite()
     found, expected, own = (part[known].double() for part in (found, expected, own))
     length, scale = expected.norm().item(), (own - expected).norm().item()
     if not length or scale <= ALIKE * length:
         return None
     off = (found - expected).norm().item()
+    # Kernels may sum a batch of another order otherwise: that is no bypass.
     return 0.0 if off <= ROUNDING * length else min(off / scale, 1.0)
 
 
@@ -489,6 +500,7 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
     >>> wrap_model(model, torch.eye(4)).names
     ('input:blocks.0', 'input:head')
     """
+    # Networks of this package are chains, whose states are whole by construction.
     if description is None and isinstance(model, Network):
         return model
     by_contract = description is None and not hook_points(model)

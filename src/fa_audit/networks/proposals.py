@@ -35,7 +35,6 @@ from fa_audit.networks.states import (
 from fa_audit.networks.trace import equal, reads_data, untouched
 
 _TRIED = 8  # groups of modules, those with most parameters first
-ENDS = 2  # modules that may read the last state
 ALIKE = 0.8  # share of the largest part that counts as much as the largest
 _LEAST_COVERED = 0.5  # share of the layers between the states of a proposal
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -142,7 +141,8 @@ def _candidates(model: nn.Module) -> list[Names]:
     modules = dict(model.named_modules())
     groups: dict[Any, list[str]] = defaultdict(list)
     for name, module in modules.items():
-        if name and next(module.parameters(), None) is not None:
+        # Without parameters there is nothing to train, and nothing to audit.
+        if name and list(module.parameters()):
             parent = name.rpartition(".")[0]
             groups[type(module)].append(name)
             if isinstance(modules[parent], CONTAINERS):
@@ -150,11 +150,13 @@ def _candidates(model: nn.Module) -> list[Names]:
     sizes: dict[Names, int] = {}
     for group in groups.values():
         names = []
+        size = 0
         for name in group:
+            # A module comes before those within it.
             if not any(name.startswith(f"{other}.") for other in names):
                 names.append(name)
-        parameters = [p for name in names for p in modules[name].parameters()]
-        sizes[tuple(names)] = sum(p.numel() for p in parameters)
+                size += sum(p.numel() for p in modules[name].parameters())
+        sizes[tuple(names)] = size
     return sorted(sizes, key=sizes.__getitem__, reverse=True)[:_TRIED]
 
 
@@ -186,6 +188,7 @@ def _fitting(
             states, _, logits = network.chain(x)
         except AuditError:
             continue
+        # These two are whole states, too, but not of a block.
         if equal(states[-1], logits.detach()):
             outer = outer or network.names[-1]
         elif reads_data(states[0], x):

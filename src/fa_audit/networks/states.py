@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -120,6 +121,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
     forward, own = module.forward, vars(module).get("forward")
     calls = 0
 
+    # Code that inspects the signature finds the model's own.
     @wraps(forward)
     def watched(*given: Any, **named: Any) -> Any:
         nonlocal calls
@@ -130,6 +132,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
             return forward(*given, **named)
         if given:
             given = (visit(place, given[0]), *given[1:])
+        # Called by name, the first argument is taken for the state.
         elif named:
             first = next(iter(named))
             named[first] = visit(place, named[first])
@@ -139,6 +142,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
     try:
         yield
     finally:
+        # An attribute only where there was one before: a class has its method.
         del module.forward
         if own is not None:
             module.forward = own
@@ -148,6 +152,7 @@ def _visit_output(place: Place, visit: Visit, returned: Any) -> Any:
     if not isinstance(returned, tuple | list) or not returned:
         return visit(place, returned)
     h = visit(place, returned[0])
+    # The same object where nothing changed: callers may compare it.
     if h is returned[0]:
         return returned
     parts = [h, *returned[1:]]
@@ -165,6 +170,7 @@ def order_of(model: nn.Module, run: Callable[[], Any]) -> list[Place]:
         order.append(place)
         return h
 
+    # Inputs, because they come in the order of the calls; outputs of containers come last.
     every = [Place(module, name, True) for name, module in model.named_modules() if name]
     with visited(every, visit), torch.no_grad():
         run()
@@ -201,6 +207,7 @@ def matching(model: nn.Module, entry: str) -> dict[nn.Module, str]:
     Raises:
         AuditError: none does.
     """
+    # One level: "layers.*" is not the modules within the layers.
     pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
     found: dict[nn.Module, str] = {}
     names = []
@@ -244,7 +251,9 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
             returned[:] = [h, h.clone() if isinstance(h, Tensor) else h]
         elif returned:
             output, copied = returned
+            # The head may flatten or pool what the last block returns.
             resized = place is reader and getattr(h, "shape", None) != output.shape
+            # The same object with the same content: a skip in place would change it.
             handed_on.append(resized or (h is output and equal(h, copied)))
         return h
 
@@ -252,6 +261,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     after = [reader] if reader and len(ran) == 1 else []
     with visited([*inputs, *outputs, *after], visit), torch.no_grad():
         run()
+    # A weight-shared block is called for several states, of which the first call has h_0.
     if all(handed_on):
         return [ran[0]._replace(once=True), *outputs]
     return [*inputs, reader] if reader else inputs
@@ -310,11 +320,13 @@ def check_reading(network: Any, x: Tensor) -> None:
     if reads == "all features" or dims == 2:
         return
     means = averaged(reads, dims)
+    # The dimensions that would be positions if the layout were the other one.
     channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
     with untouched(network), torch.no_grad():
         logits = network(x)
         token = _token_of(network, x)
         turned = means and _any_order(network, x, channels) and not _any_order(network, x, means)
+    # Of outputs that are not finite nothing can be told.
     if not logits.isfinite().all():
         return
     if token:
@@ -377,6 +389,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
     """
 
     def noise(h: Tensor) -> Tensor:
+        # Real states may be alike at all positions.
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
 
     try:
@@ -384,6 +397,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
         other, _ = network.changed(x, network.depth, lambda h: noise(h).flip(positions))
     except AuditError:
         return False
+    # A mean in another order is rounded otherwise.
     rounding = 100 * torch.finfo(one.dtype).eps * one.abs().max().item()
     return bool(one.isfinite().all()) and torch.allclose(one, other, rtol=0, atol=rounding)
 
@@ -418,12 +432,17 @@ class OneTensor(nn.Module):
 
     def parts(self, x: Tensor) -> dict[str, Tensor]:
         """Return the parts of `x` by name, floating-point ones in the precision of the model."""
-        kinds = [p.dtype for p in self.module.parameters() if p.is_floating_point()]
-        own = kinds[0] if kinds else torch.float32
-        columns = x.split([torch.Size(shape).numel() for shape, _ in self.layout.values()], dim=1)
-        parts = {}
-        for part, (name, (shape, kind)) in zip(columns, self.layout.items()):
-            parts[name] = part.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
+        own = torch.float32
+        for parameter in self.module.parameters():
+            if parameter.is_floating_point():
+                own = parameter.dtype
+                break
+        parts, start = {}, 0
+        for name, (shape, kind) in self.layout.items():
+            end = start + prod(shape)
+            kind = own if kind.is_floating_point else kind
+            parts[name] = x[:, start:end].reshape(-1, *shape).to(kind)
+            start = end
         return parts
 
 

@@ -61,9 +61,11 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
     states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
         h = states[-1].detach() if local else states[-1]
+        # `split`, not the block itself: what is added to the state depends on the skip.
         residual, following = network.split(layer, h)
         residuals.append(residual)
         states.append(following)
+    # Locally a leaf: the loss of the head gives the last block no gradient.
     head_input = states[-1].detach().requires_grad_() if local else states[-1]
     return Trace(tuple(states), tuple(residuals), head_input, network.head(head_input), x)
 
@@ -107,6 +109,7 @@ def reference(
         # A copy, since a network may work on its input in place.
         states, points, logits = network.chain(x.clone())
         loss = scalar_loss(loss_fn, logits, labels)
+        # Logits are differentiated, too: a loss that is almost zero shows there.
         *gradients, at_logits = _gradients(loss, [*points, logits])
     tensors = (*states, *gradients, logits)
     # Where a vector is a mean over positions, the gradient of ones is their number.
@@ -193,6 +196,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 def runs_on(network: Network, x: Tensor) -> bool:
     """Return whether a network runs on these inputs; some networks need batches of one size."""
     try:
+        # One that folds samples into another dimension runs, too, with other rows.
         return len(network(x.clone())) == len(x)
     except Exception:  # external code may raise anything
         return False
@@ -200,6 +204,7 @@ def runs_on(network: Network, x: Tensor) -> bool:
 
 def reads_data(h: Tensor, x: Tensor) -> bool:
     """Return whether a state holds the data itself, in any shape."""
+    # An embedding that only flattens or casts its input embeds nothing.
     return h.numel() == x.numel() and torch.equal(h.detach().flatten().to(x), x.flatten())
 
 
@@ -252,6 +257,7 @@ def in_double(
 
     A module that cannot be copied is converted itself, and converted back at the end.
     """
+    # Tokens and class labels stay integers.
     x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
     with ExitStack() as afterwards:
         if isinstance(loss_fn, nn.Module):
@@ -278,6 +284,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     contents = [(tensor, tensor.data) for tensor in own.values()]
     try:
         for tensor, content in contents:
+            # Under the same object, which modules and autograd functions hold.
             tensor.data = content.double()
         yield module
     finally:
@@ -305,6 +312,7 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
     recording: list[Any] = [
         m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)
     ]
+    # Not evaluation mode, which normalises by the running statistics themselves.
     for module in recording:
         module.track_running_stats = False
     try:
@@ -341,9 +349,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 kept.append((part, copy.copy(part)))
             elif isinstance(part, torch.Generator):
                 streams.append((part, part.get_state()))
+    # Copies of large ones would take too much memory; those with a graph are of a user's pass.
     small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
     tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    # Asking for CUDA's streams would start CUDA in a process that does not use it.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     # The fast path drops padded tokens, and only where nothing needs a gradient.
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -357,10 +367,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for present, found in kept:
             present.clear()
             (present.extend if isinstance(found, list | deque) else present.update)(found)
+        # TorchScript keeps its mode outside of its attributes.
         for module, training in zip(modules, modes):
             module.training = training
         with torch.no_grad():
             for tensor, content in contents:
+                # Unchanged ones are left alone: writing raises their version, and a graph of the
+                # user's that needs them could not be differentiated. A cache may have grown.
                 if not equal(tensor, content):
                     tensor.resize_(content.shape).copy_(content)
         for stream, state in streams:
