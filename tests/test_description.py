@@ -103,20 +103,17 @@ def vit_by_hand(model, x):
 
 
 class OuterSkip(nn.Module):
-    """Blocks return what the model adds to their input, in place or not."""
+    """Blocks return what the model adds to their input, in place."""
 
-    def __init__(self, in_place):
+    def __init__(self):
         super().__init__()
         self.start, self.end = nn.Linear(3, 6), nn.Linear(6, CLASSES)
-        self.parts = nn.ModuleList(
-            nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)) for _ in range(3)
-        )
-        self.in_place = in_place
+        self.parts = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
 
     def forward(self, x):
         h = self.start(x.mean((2, 3)))
         for part in self.parts:
-            h = h.add_(part(h)) if self.in_place else h + part(h)
+            h = h.add_(part(h))
         return self.end(h)
 
 
@@ -150,70 +147,48 @@ def linears_by_hand(model, x):
     return states, model.head(states[-1].mean(model.positions))
 
 
-STARTS = {  # ways to h_0 (B, d) from a part of the images (B, 2, d); torch cannot write in place to all of them
-    "plain": lambda model, h: h[:, 0] * 1.0,
-    "view": lambda model, h: h[:, 0],
-    "unbind": lambda model, h: h.unbind(1)[0],
-    "expanded": lambda model, h: model.start[:1].detach().expand(len(h), -1),
-    "parameter": lambda model, h: model.start[: len(h)],
-    "inference": lambda model, h: model.inferred(h),
+class Returns(nn.Module):
+    """A layer of one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, h):
+        return self.function(h)
+
+
+STARTS = {  # ways to h_0 (B, d) from images; torch cannot write in place to all of them
+    "a view": lambda x: x[:, 0, 0, :6],
+    "one of several": lambda x: x[:, 0, :, :6].unbind(1)[0],
+    "an expansion": lambda x: x[:1, 0, 0, :6].expand(len(x), -1),
+    "inference": torch.inference_mode()(lambda x: x[:, 0, 0, :6] * 1.0),
 }
 
 
-class Starts(nn.Module):
-    """Two blocks after a first state made in one of these ways, with skips around them or without."""
+def starting(way):
+    """A chain of three layers after a first state that is made in such a way."""
 
-    def __init__(self, way, skip):
-        super().__init__()
-        self.way, self.skip = STARTS[way], skip
-        self.one, self.two, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, CLASSES)
-        self.start = nn.Parameter(torch.randn(1, 6).repeat(BATCH, 1))
+    def by_hand(model, x):
+        states = [way(x).detach().clone().requires_grad_()]
+        for layer in model[1:]:
+            states.append(layer(states[-1]))
+        return states[:-1], states[-1]
 
-    @torch.inference_mode()
-    def inferred(self, h):
-        return h[:, 0] * 1.0
+    def make():
+        return nn.Sequential(Returns(way), nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, CLASSES))
 
-    def states_after(self, h):
-        middle = self.one(h) + self.skip * h
-        return [h, middle, self.two(middle) + self.skip * middle]
-
-    def forward(self, x):
-        return self.head(self.states_after(self.way(self, x[:, 0, :2, :6]))[-1])
+    return make, by_hand, ("input:1", "1", "2"), "all features"
 
 
-def starts_by_hand(model, x):
-    start = model.way(model, x[:, 0, :2, :6]).detach().clone().requires_grad_()
-    states = model.states_after(start)
-    return states, model.head(states[-1])
-
-
-def starting(way, skip):
-    return (lambda: Starts(way, skip)), starts_by_hand, ("input:one", "one", "two"), "all features"
-
-
+PLAIN = (plain_cnn, plain_cnn_by_hand, ("input:0", "0", "2", "3", "6"))
 CASES = {
-    **{f"starts with {way}": starting(way, skip=0) for way in STARTS},
-    "plain CNN, maps": (
-        plain_cnn,
-        plain_cnn_by_hand,
-        ("input:0", "0", "2", "3", "6"),
-        "spatial mean",
-    ),
-    "plain CNN, everything": (
-        plain_cnn,
-        plain_cnn_by_hand,
-        ("input:0", "0", "2", "3", "6"),
-        "all features",
-    ),
+    **{f"starts with {name}": starting(way) for name, way in STARTS.items()},
+    "plain CNN, maps": (*PLAIN, "spatial mean"),
+    "plain CNN, everything": (*PLAIN, "all features"),
     "resnet18": (resnet18, resnet18_by_hand, "layer*.*", "spatial mean"),
     "vit": (small_vit, vit_by_hand, "encoder.layers.*", "cls token"),
-    "skip outside": (lambda: OuterSkip(False), outer_skip_by_hand, "parts.*", "all features"),
-    "skip outside, in place": (
-        lambda: OuterSkip(True),
-        outer_skip_by_hand,
-        "parts.*",
-        "all features",
-    ),
+    "skip outside, in place": (OuterSkip, outer_skip_by_hand, "parts.*", "all features"),
     "channels last": (
         lambda: Linears(lambda x: x.permute(0, 2, 3, 1), (1, 2)),
         linears_by_hand,
@@ -250,14 +225,12 @@ def test_states_and_gradients_are_those_of_the_hand_written_pass(case):
     expected = truth(by_hand, model, x, labels, "token mean" if case == "token mean" else reads)
     for ours, theirs in zip((found.states, found.gradients, found.logits), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
-    assert all(g.any(dim=1).all() for g in found.gradients) and all(
-        h.any(dim=1).all() for h in found.states
-    )
+    measured = (*found.states, *found.gradients)
+    assert all(row.any() for rows in measured for row in rows)
     assert len(states) == len(found.states) == network.depth + 1
     torch.testing.assert_close(tuple(map(network.read, states)), found.states, rtol=0, atol=0)
     torch.testing.assert_close(logits, found.logits, rtol=0, atol=0)
-    assert all(
-        t.untyped_storage().nbytes() == t.nbytes for t in (*found.states, *found.gradients)
-    )  # no states kept
+    # No whole states are kept.
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in measured)
     assert torch.equal(x, images)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

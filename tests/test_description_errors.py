@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_description import CLASSES, resnet18
+from test_description import CLASSES, Returns, resnet18
 from torch import nn
 
 from fa_audit import diagnose
@@ -29,15 +29,6 @@ class Tricky(nn.Module):
         self.pair(h), self.flat(h), self.counted(h), self.side(h)
         self.named(h=h.clone())
         return self.head(h + 0 * self.detached(h))
-
-
-class Returns(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, h):
-        return self.function(h)
 
 
 class Tokens(nn.Module):
