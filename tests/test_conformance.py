@@ -10,7 +10,6 @@ from networks import MY_METHOD
 from projects import slow
 from wrong_rules import HOSTILE, UNUSUAL, Averaging, Blockwise, Flat, Leaving, after_step
 
-from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.methods.ep import EP
@@ -20,7 +19,7 @@ from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.testing import CHECKS, ConformanceError, _failure, check_method
 from fa_audit.testing.subject import Subject
 
-LONG = {"process", "architectures", "learns"}
+SHORT = set(CHECKS) - {"process", "architectures", "learns"}
 FIRST = ("bp", "fa", "dfa", "weight_mirror", "dtp_drl", "ep_symmetric", "pepita", "forward_forward")
 
 
@@ -36,52 +35,38 @@ def failures(method, checks):
     return {}
 
 
-def briefly_relaxed(name):
-    """A registered method; its states relax in three steps, where they relax."""
+REGISTERED = [
+    *((name, SHORT) for name in FIRST),
+    *slow(*((name, SHORT) for name in METHODS if name not in FIRST)),
+    *slow(*((name, {"learns"}) for name in METHODS)),
+    *(pytest.param(name, set(CHECKS), marks=pytest.mark.matrix) for name in METHODS),
+]
+
+
+@pytest.mark.parametrize(("name", "checks"), REGISTERED)
+def test_every_registered_method_conforms(name, checks):
     method = load_method(name)
-    return replace(method, steps=3) if hasattr(method, "steps") else name
-
-
-@pytest.mark.parametrize(
-    "name", [*FIRST, *slow(*([name] for name in METHODS if name not in FIRST))]
-)
-def test_every_registered_method_conforms_in_short_checks(name):
-    assert failures(briefly_relaxed(name), set(CHECKS) - LONG) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
-def test_every_registered_method_learns(name):
-    assert failures(briefly_relaxed(name), {"learns"}) == {}
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("name", METHODS)
-def test_every_registered_method_conforms(name):
-    assert failures(name, CHECKS) == {}
+    # States that relax do it in three steps; a name in the whole suite.
+    brief = replace(method, steps=3) if hasattr(method, "steps") else name
+    assert failures(name if checks == set(CHECKS) else brief, checks) == {}
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_an_unusual_method_conforms(name):
-    checks = CHECKS if name == "some networks only" else set(CHECKS) - LONG
+    checks = CHECKS if name == "some networks only" else SHORT
     assert failures(UNUSUAL[name], checks) == {}
-
-
-def test_a_method_that_exits_is_reported_and_the_status_says_so(capsys):
-    assert main(["check", "wrong_rules:Exiting"]) == 1
-    assert "SystemExit: 0 (wrong_rules.py, line" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("function", [lambda p: p.mul_(1.01), lambda p: p.requires_grad_()])
 def test_a_training_that_touches_what_is_frozen_has_no_result(function):
-    late = after_step(
-        FA,
-        lambda n, s: [
-            setattr(s, "n", getattr(s, "n", 0) + 1),
-            s.n > 20 and function(next(n.blocks.parameters())),
-        ],
-    )
-    subject = Subject(late(), "mine")
+    """Late in a training, behind its first steps."""
+
+    def touch(network, state):
+        state.steps = getattr(state, "steps", 0) + 1
+        if state.steps > 20:
+            function(next(network.blocks.parameters()))
+
+    subject = Subject(after_step(FA, touch)(), "mine")
     with pytest.raises(AuditError, match=r"frozen blocks.0\S+ changed or thawed"):
         subject.trained(frozen_blocks=1, epochs=4)
 
@@ -122,7 +107,7 @@ def test_what_is_no_method_is_refused(method, words):
 
 def test_the_message_lists_failures_in_order_and_the_random_state_stays():
     before = torch.get_rng_state()
-    found = failures(Blockwise, set(CHECKS) - LONG)
+    found = failures(Blockwise, SHORT)
     assert list(found) == [name for name in CHECKS if name in found]
     assert {"shapes", "options"} <= set(found)
     assert "IndexError: tuple index out of range (wrong_rules.py, line" in found["shapes"]

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torchvision import models
 
 from fa_audit import Description, diagnose
-from fa_audit.audit import backward, diagnostics
+from fa_audit.audit import diagnostics
 from fa_audit.audit.backward import custom_parts
 from fa_audit.networks.trace import owned_by
 
@@ -93,10 +93,10 @@ def saved(h):
         return h * h
 
 
-def changed(h, entry=...):
+def changed(h):
     h = h.clone()
     with torch.no_grad():
-        h[entry] = 2.0
+        h[0] = 2.0
     return h
 
 
@@ -108,8 +108,7 @@ FOUND = {
         "data= of a tensor",
     ),
     "no_grad": (no_grad, "work without gradients"),
-    "in place": (changed, "work without gradients"),
-    "an entry in place": (lambda h: changed(h, 0), "work without gradients"),
+    "an entry in place": (changed, "work without gradients"),
     "a float": (of_item, "item of a tensor"),
     "hook on a tensor": (
         in_graph_only(lambda h: h.register_hook(lambda g: 2 * g)),
@@ -124,9 +123,7 @@ FOUND = {
         lambda h: checkpoint(torch.tanh, h, use_reentrant=True),
         "torch.utils.checkpoint.Checkpoint",
     ),
-    "nothing": (torch.tanh, ""),
-    "a shape": (lambda h: h + torch.zeros_like(h) + h.new_ones(3).sum(), ""),
-    "a mask": (lambda h: h * (h > 0) * h.argmax(dim=-1, keepdim=True), ""),
+    "nothing": (lambda h: h * (h > 0) + torch.zeros_like(h).argmax(dim=-1, keepdim=True), ""),
 }
 
 
@@ -172,14 +169,21 @@ def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradien
     assert report.cross_batch_stability is None
 
 
+class Hooked(nn.Tanh):
+    """Doubles the gradient in a hook of the module."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_full_backward_hook(lambda module, given, _: (2 * given[0],))
+
+
 UNTRUE = {
     "straight-through": FOUND["straight-through"][0],
     "detached addend": lambda h: h + 0.5 * no_grad(h),
     "detached norm": of_item,
-    "hook": FOUND["hook on a tensor"][0],
     "hook on a node": FOUND["hook on a node"][0],
-    "a tenth too long": in_graph_only(lambda h: h.register_hook(lambda g: 1.1 * g)),
     "one percent too long": in_graph_only(lambda h: h.register_hook(lambda g: 1.01 * g)),
+    "hook on a module": Hooked(),
 }
 
 
@@ -192,13 +196,6 @@ def test_only_states_before_a_wrong_backward_pass_are_untrue(name, kind):
         # The derivative of a sign.
         assert report.bp_grad_norms[:2] == pytest.approx([0, 0], abs=1e-9)
     assert [block["cosine"].value is None for block in report.credit] == [True, False, False]
-
-
-def test_backward_hooks_on_modules_are_found():
-    model = square(torch.tanh, torch.tanh)
-    model.layers[1].register_full_backward_hook(lambda module, given, _: (2 * given[0],))
-    assert audited(model).untrue == (0, 1)
-    assert audited(square(torch.tanh, torch.tanh)).untrue == ()
 
 
 def test_a_loss_whose_gradient_is_not_its_derivative_is_found():
@@ -228,11 +225,6 @@ def of_sequences(*blocks):
 
 IMAGES, SEQUENCES = torch.rand(4, 3, 32, 32), torch.rand(4, 3, 8)
 OWN = {  # a model of torch's own operations, its inputs and where its states are
-    "googlenet": lambda: (
-        models.googlenet(num_classes=5, init_weights=False, aux_logits=False),
-        IMAGES,
-        Description("inception4*", "spatial mean"),
-    ),
     "mobilenet_v2": lambda: (
         models.mobilenet_v2(num_classes=5), IMAGES, Description("features.*", "spatial mean"),
     ),
@@ -240,8 +232,7 @@ OWN = {  # a model of torch's own operations, its inputs and where its states ar
         of_sequences(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)), SEQUENCES, ALL,
     ),
     "lstm": lambda: (of_sequences(LSTM(8, 8, batch_first=True)), SEQUENCES, ALL),
-    # Hooks of this package are on it, too.
-    "chain": lambda: (square(torch.tanh), torch.rand(4, 20), ALL),
+    "hooks on states": lambda: (square(torch.tanh), torch.rand(4, 20), ALL),
 }  # fmt: skip
 
 
@@ -291,24 +282,6 @@ def test_stairs_of_rounding_never_accuse(kind):
     assert report.untrue == ()
 
 
-SLOPES = {  # relative to what the gradient predicts, from the longest step to the shortest
-    "two that agree": ([3.0, 0.5, 0.5001], True),
-    "the longest two, then rounding": ([0.5, 0.501, 0.8, -4.0], True),
-    "rounding, which grows tenfold": ([1.002, 0.98, 1.2, -1.0, 21.0], False),
-    "curvature, which falls a hundredfold": ([0.4, 0.994], False),
-    "a derivative of zero": ([3.0, -2.0, 0.0, 0.0], True),
-    "stairs of rounding": ([0.9, 2.0, 0.0, 0.0], False),
-    "one step": ([0.5], False),
-}
-
-
-@pytest.mark.parametrize("name", SLOPES)
-def test_only_slopes_that_agree_with_each_other_accuse(name):
-    slopes, wrong = SLOPES[name]
-    predicted = torch.tensor([1.0, -2.0, 0.5])
-    assert backward._is_wrong(predicted, [slope * predicted for slope in slopes]) is wrong
-
-
 class Insists(nn.Module):
     def forward(self, h):
         assert h.dtype == torch.float32
@@ -319,9 +292,10 @@ def test_what_cannot_be_compared_has_no_gradient_and_the_reason_is_named():
     model = square(torch.tanh, torch.tanh)
     model.layers[1] = nn.Sequential(linear(16, 16), Insists())
 
-    report = audited(
-        model, draw=lambda model, x, y, states, number: model.credits()(model, x, y, states)
-    )
+    def draw(model, x, y, states, number):
+        return model.credits()(model, x, y, states)
+
+    report = audited(model, draw=draw)
     [warning] = [each for each in report.warnings if each.code == "gradient not compared"]
     assert "detach of a tensor" in warning.text and "float64 recomputation failed" in warning.text
     assert all(block["cosine"].value is None for block in report.credit) and report.untrue == ()
@@ -329,13 +303,6 @@ def test_what_cannot_be_compared_has_no_gradient_and_the_reason_is_named():
     reference = report.checks["reference"]
     assert reference.fires is None and "could not be compared" in reference.note
     assert report.cross_batch_stability is None
-
-
-def test_nothing_is_said_where_float64_fails_and_nothing_is_custom():
-    single = Apply(lambda h: h.float() @ torch.eye(16))
-    report = plain(nn.Linear(20, 16), nn.Linear(16, 16), single, nn.Linear(16, 5))
-    assert report.warnings == () and report.missing == {}
-    assert "float64 recomputation failed" in report.layers[0].float32_error.reason
 
 
 def test_a_gradient_too_small_for_float64_keeps_its_norm_and_has_no_cosine():
@@ -360,15 +327,13 @@ def test_a_network_that_cannot_be_copied_is_put_back_bit_for_bit(fails):
     tensors = owned_by(model)
     kept = []
     for t in tensors:
-        kept.append((t.dtype, t.data_ptr(), t.stride(), t.detach().clone().view(torch.int32)))
+        bits = t.detach().clone().view(torch.int32)
+        kept.append(((t.dtype, t.data_ptr(), t.stride()), bits))
     grads = [p.grad.clone() for p in model.parameters()]
     report = audited(model)
     assert report.untrue == (() if fails else (0, 1, 2))
-    for tensor, same, (kind, place, stride, bits) in zip(
-        tensors, owned_by(model), kept, strict=True
-    ):
-        assert tensor is same
-        assert (tensor.dtype, tensor.data_ptr(), tensor.stride()) == (kind, place, stride)
+    for tensor, same, (where, bits) in zip(tensors, owned_by(model), kept, strict=True):
+        assert tensor is same and (tensor.dtype, tensor.data_ptr(), tensor.stride()) == where
         assert torch.equal(tensor.detach().view(torch.int32), bits)
     assert all(map(torch.equal, (p.grad for p in model.parameters()), grads))
     F.cross_entropy(model(torch.randn(8, 20)), torch.arange(8) % 5).backward()

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.methods import forward_forward
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.dtp import DTP
@@ -32,7 +31,8 @@ def told(base, function):
 
     class Told(base):
         def credits(self, network, trace, labels, state):
-            return function(super().credits(network, trace, labels, state), network, trace, labels)
+            found = super().credits(network, trace, labels, state)
+            return function(found, network, trace, labels)
 
     return Told
 
@@ -122,32 +122,21 @@ class Forgetful(FA):  # without the decorator
     strength: float = 1.0
 
 
-def one_matrix(keep, matrix):
-    """FA with one feedback matrix for all blocks: ``keep(method, state, matrix)`` stores it,
-    `matrix` finds it.
-    """
+def one_matrix(keep):
+    """FA with one feedback matrix for all blocks, which ``keep(state, name, matrix)`` stores."""
 
     class OneMatrix(FA):
-        store: ClassVar[dict] = {}
-
         def init_state(self, network, generator):
             state = nn.Module()
-            keep(self, state, torch.randn(network.width, network.width, generator=generator))
+            matrix = torch.randn(network.width, network.width, generator=generator)
+            keep(state, "matrix", matrix)
             return state
 
-        def begin_epoch(self, state, progress):
-            state.progress = progress
-
         def credits(self, network, trace, labels, state):
-            return super().credits(
-                network, trace, labels, [matrix(self, state)] * len(network.blocks)
-            )
+            feedback = [state.matrix] * len(network.blocks)
+            return super().credits(network, trace, labels, feedback)
 
     return OneMatrix
-
-
-def in_a_buffer(method, state, matrix):
-    state.register_buffer("matrix", matrix)
 
 
 def grow(network, state):
@@ -155,7 +144,7 @@ def grow(network, state):
     state.matrix.mul_(1 + 1 / (10 + state.steps))
 
 
-Buffered = one_matrix(in_a_buffer, lambda _, state: state.matrix)
+Buffered = one_matrix(nn.Module.register_buffer)
 KEPT = []
 
 
@@ -171,6 +160,10 @@ def starting(function):
     return Starting
 
 
+def uphill(c):
+    return replace(c, objective=-c.objective)
+
+
 def scaled(c, factor):
     return replace(c, blocks=tuple(factor * a for a in c.blocks), embedding=factor * c.embedding)
 
@@ -183,11 +176,6 @@ class Hashed(DFA):
 class Leaving(DFA):
     def credits(self, *given):
         os._exit(0)
-
-
-class Exiting(DFA):
-    def credits(self, *given):
-        raise SystemExit(0)
 
 
 class Peeking(DFA):
@@ -235,28 +223,8 @@ def in_maps(function):
     return told(DFA, lambda c, n, t, y: function(c) if t.states[0].dim() == 4 else c)
 
 
-def summed(self, network, trace, labels, *rest):
-    return len(labels) * StateBridge.auxiliary_loss(self, network, trace, labels, *rest)
-
-
 def rolled(c):
     return replace(c, blocks=tuple(a.roll(1, 0) for a in c.blocks))
-
-
-class Equal(ForwardForward):
-    """Its negatives are its positives, and its goodness a mean, whose loss has no narrow valley at
-    the threshold.
-    """
-
-    def credits(self, network, trace, labels, state):
-        own = super().credits(network, trace, labels, state)
-        given = F.one_hot(labels, network.classes).to(trace.logits)
-        images = forward_forward.overlaid(trace.x, given)
-        losses = []
-        for h in forward_forward.states_of(network, images):
-            g = forward_forward.goodness(h) / network.width
-            losses.append((F.softplus(g) + F.softplus(-g)).mean() / 2)
-        return replace(own, objective=sum(losses))
 
 
 def declaring(kind, **flags):
@@ -339,7 +307,7 @@ class Penalised(Layerwise):
 
 
 HOSTILE = {
-    "downhill": [with_parts(EP, lambda c: replace(c, objective=-c.objective)), Equal],
+    "downhill": [with_parts(kind, uphill) for kind in (EP, ForwardForward)],
     "finite": [
         with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)),
         told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])),
@@ -350,11 +318,9 @@ HOSTILE = {
     ],
     "learns": [after_step(FA, lambda n, _: n.head.linear.weight.zero_())],
     "trains": [
-        type("ByBP", (DFA,), {"end_to_end": True}),
         with_parts(BP, lambda c: replace(c, blocks=(*c.blocks[1:], c.embedding))),
         told(BP, lambda c, n, t, y: scaled(c, 1 / len(y))),
         with_parts(EP, lambda c: replace(c, blocks=tuple(a.flip(1) for a in c.blocks))),
-        told(DFA, lambda c, n, t, y: replace(c, objective=t.states[0].square().mean())),
         after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]),
         opposed(ForwardForward),
         declaring(opposed(EP), own_objective=True),
@@ -363,26 +329,21 @@ HOSTILE = {
         told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y))),
         with_parts(DFA, lambda c: replace(c, batch_mean=True)),
         with_parts(FA, lambda c: replace(c, batch_mean=False)),
-        type("Summed", (StateBridge,), {"auxiliary_loss": summed}),
     ],
     "shapes": [
         with_credits(DFA, torch.Tensor.half),
         Blockwise,
         with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])),
-        type("Silent", (DFA,), {"credits": Method.credits}),
         with_parts(ForwardForward, lambda c: replace(c, objective=None)),
     ],
     "precision": [
         with_credits(DFA, lambda a: a.half().float()),
         with_credits(FA, torch.Tensor.float),
-        with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))),
     ],
     "memory": [told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1])],
     "apart": [
         starting(lambda n: n.head.linear.weight.register_hook(lambda g: 10 * g)),
-        starting(lambda n: setattr(n, "read", None)),
         type("Shares", (DFA,), {"init_state": lambda self, n, _: n.head}),
-        type("List", (FA,), {"init_state": lambda *_: []}),
         starting(lambda n: n.embed.requires_grad_(False)),
     ],
     "fresh": [
@@ -408,7 +369,6 @@ HOSTILE = {
     ],
     "purity": [
         with_credits(DFA, lambda a: [torch.rand(1), a][1]),
-        with_credits(DFA, lambda a: [torch.set_grad_enabled(False), a][1]),
         told(DFA, lambda c, *_: [random.seed(0), c][1]),
     ],
     "determinism": [
@@ -428,12 +388,9 @@ HOSTILE = {
     "declarations": [
         Forgetful,
         type("Untold", (FA,), {"summary": None}),
-        type("Negative", (FA,), {"relative_time": -1.0}),
     ],
     "saved": [
-        one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept),
-        one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]),
-        one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))),
+        one_matrix(setattr),
     ],
     "resume": [after_step(Buffered, grow)],
     "auxiliary": [Pushing, Vectorial],
@@ -446,7 +403,8 @@ HOSTILE = {
         remembering(lambda kept, layer, a: kept.setdefault(layer, a)),
     ],
     "direction": [
-        *(with_credits(kind, torch.neg) for kind in (FA, StateBridge, EP, BP)),
+        with_credits(FA, torch.neg),
+        with_credits(StateBridge, torch.neg),
         with_credits(DFA, lambda a: a @ torch.eye(a.shape[1]).roll(1, 0).to(a)),
         declaring(opposed(PEPITA, objective=-1), own_objective=True),
         with_parts(
@@ -457,40 +415,15 @@ HOSTILE = {
 }
 
 
-def scalar_error(shared):
-    """A global scalar error, of each sample or of the batch, through a fixed random vector per
-    block.
-    """
-
-    class Scalar(DFA):
-        across_samples: ClassVar[bool] = shared
-
-        def init_state(self, network, generator):
-            return Feedback([(network.width, 1)] * max(1, len(network.blocks)), 1, generator)
-
-        def credits(self, network, trace, labels, state):
-            error = F.cross_entropy(trace.logits.detach(), labels, reduction="none")[:, None]
-            error = error.mean().expand_as(error) if shared else error
-            return Credits.bottom_up(error @ state[i].T for i in (0, *range(len(network.blocks))))
-
-    return Scalar
-
-
-class Scheduled(DFA):
-    """One layer after the other learns."""
+class Scalar(DFA):
+    """A scalar error of every sample, through a fixed random vector per block."""
 
     def init_state(self, network, generator):
-        state = super().init_state(network, generator)
-        state.register_buffer("stage", torch.tensor(0))
-        return state
-
-    def begin_epoch(self, state, progress):
-        state.stage.fill_(int(progress * 4))
+        return Feedback([(network.width, 1)] * max(1, len(network.blocks)), 1, generator)
 
     def credits(self, network, trace, labels, state):
-        own = super().credits(network, trace, labels, state)
-        blocks = tuple(a * (state.stage == layer + 1) for layer, a in enumerate(own.blocks))
-        return replace(own, blocks=blocks, embedding=own.embedding * (state.stage == 0))
+        error = F.cross_entropy(trace.logits.detach(), labels, reduction="none")[:, None]
+        return Credits.bottom_up(error @ state[i].T for i in (0, *range(len(network.blocks))))
 
 
 class Choosy(DFA):
@@ -516,11 +449,7 @@ CENTRED = with_credits(DFA, lambda a: a - a.mean(0))
 UNUSUAL = {
     "exact, block by block": Exact,
     "feedback in another layout": Stacked,
-    "first block idle": with_parts(FA, lambda c: replace(c, blocks=(*(0 * a for a in c.blocks[:1]), *c.blocks[1:]))),
-    "layer by layer": Scheduled,
-    "a scalar error of a sample": scalar_error(False),
-    "a scalar error of the batch": scalar_error(True),
+    "a scalar error": Scalar,
     "batch statistics": type("Centred", (CENTRED,), {"across_samples": True}),
-    "sparse": with_credits(DFA, lambda a: a.where(a.abs() >= a.abs().amax(1, keepdim=True), 0)),
     "some networks only": Choosy,
 }  # fmt: skip
