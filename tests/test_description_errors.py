@@ -17,17 +17,15 @@ class Tricky(nn.Module):
     def __init__(self):
         super().__init__()
         self.one, self.two, self.head = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, CLASSES)
-        self.pair = Returns(lambda h: [h, h])
         self.flat = Returns(lambda h: h.mean())
         self.counted = Returns(lambda h: h.long())
-        self.side, self.idle, self.named = nn.Linear(6, 6), nn.Linear(6, 6), Returns(lambda h: h)
+        self.side, self.idle = nn.Linear(6, 6), nn.Linear(6, 6)
         self.stages = nn.ModuleList([self.one])
         self.detached = Returns(lambda h: h.detach())
 
     def forward(self, x):
         h = self.two(self.one(x.mean((2, 3))))
-        self.pair(h), self.flat(h), self.counted(h), self.side(h)
-        self.named(h=h.clone())
+        self.flat(h), self.counted(h), self.side(h)
         return self.head(h + 0 * self.detached(h))
 
 
@@ -51,27 +49,21 @@ def answering(answer):
 
 
 MISFITS = [  # a model, places, what its head reads, and words of the error
-    (resnet18, ["layer1.0", "layer5.0"], "spatial mean",
-     "ResNet: blocks: 'layer5.0' is not a module. There are layer"),
-    (resnet18, ["layer1.0.conv9"], "spatial mean", "There are layer1.0.conv"),
+    (resnet18, ["layer1.0", "layer5.0"], "spatial mean", "'layer5.0' is not a module. There are layer"),
     (resnet18, "block*.*", "spatial mean", "'block*.*' is not a module."),
     (resnet18, [], "spatial mean", "no state was found"),
     (resnet18, ["layer1.0.conv2"], "spatial mean", "state 0 (layer1.0.conv2) is not whole"),
     (resnet18, "layer*.*", "cls token", "expected (B, T, d) or (B, d) for reads: cls token"),
     (resnet18, "layer*.*", "spatial max", "unknown vector of a state 'spatial max'"),
     (Tricky, "idle", "all features", "'idle' did not run in a forward pass"),
-    (Tricky, ["one", "named"], "all features", "state 1 (named) is not whole: 100 %"),
     (Tricky, ["one", "flat"], "all features", "'flat': found a tensor () of torch.float32"),
     (Tricky, ["one", "counted"], "all features", "expected one tensor of floating-point numbers"),
     (Tricky, ["one", "side"], "all features", "state 1 (side) is not whole: 100 %"),
     (Tricky, ["one", "detached"], "all features", "no gradient reaches state 1 (detached)"),
-    (answering(lambda h: (h, h)), ["1"], "all features", "the model returns tuple (Tensor, Tensor) for 5 inputs"),
-    (answering(lambda h: h.mean(0, keepdim=True)), ["1"], "all features", "the model returns a tensor (1, 6)"),
+    (answering(lambda h: (h, h)), ["1"], "all features", "returns tuple (Tensor, Tensor) for 5 inputs"),
+    (answering(lambda h: h.mean(0, keepdim=True)), ["1"], "all features", "returns a tensor (1, 6)"),
     (lambda: Tokens(lambda h: h[:, 1:].sum(1)), ["block"], "cls token", "found cls token"),
     (lambda: Tokens(lambda h: h[:, -1]), ["block"], "cls token", "Expected last token"),
-    (lambda: Tokens(lambda h: h[:, 0]), ["block"], "spatial mean", "Expected cls token"),
-    (lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 6, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
-                           nn.Linear(6, CLASSES)), ["1"], "spatial mean", "a mean over the dimensions 2"),
     (lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, CLASSES)),
      ["0"], "spatial mean, channels last", "a mean over the dimensions 2, 3"),
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 
 RUN, EPOCHS = "dfa+penalty1e-2", 8
+SMALL = "--width 8 --depth 2 --batch-size 256 --seed 1"
 
 
 def at_random(count, *purpose):
@@ -27,21 +28,9 @@ class Disturbed:
         self.data = folder / "digits.safetensors"
         save_dataset(digits(folder), self.data)
 
-    def arguments(self, run=RUN, epochs=EPOCHS, data=None):
-        options = ["--width", 8, "--depth", 2, "--batch-size", 256, "--seed", 1]
-        return [
-            "train",
-            run,
-            "net.safetensors",
-            "--data",
-            data or self.data,
-            "--epochs",
-            epochs,
-            *options,
-        ]
-
     def start(self, folder, run=RUN, epochs=EPOCHS, **faults):
-        return self.server.start(folder, *self.arguments(run, epochs), **faults)
+        words = f"train {run} net.safetensors --data {self.data} --epochs {epochs} {SMALL}"
+        return self.server.start(folder, *words.split(), **faults)
 
     def train(self, folder, run=RUN, epochs=EPOCHS, **faults):
         """Train to the end, from the start or from where another training was interrupted; return
@@ -73,56 +62,42 @@ class Disturbed:
             if status == -how:
                 return
             assert status == 0, said
-            clear(folder)
+            for path in folder.glob("*net*"):
+                path.unlink()
             delay /= 2
-
-    def check_whole(self, folder, run=RUN, epochs=EPOCHS):
-        """Check that every result under its final name is whole."""
-        whole = self.undisturbed(run, epochs)[0]
-        for name in ("net.safetensors", "net.csv"):
-            assert (
-                not (folder / name).exists()
-                or (folder / name).read_bytes() == (whole / name).read_bytes()
-            ), name
-        if (folder / "net.json").exists():
-            json.loads((folder / "net.json").read_text())
 
     def check_same(self, folder, run=RUN, epochs=EPOCHS):
         """Check that all results are there with the undisturbed bits, and nothing else is left."""
-        whole = self.undisturbed(run, epochs)[0]
-        present = [sorted(path.name for path in place.iterdir()) for place in (folder, whole)]
-        assert present[0] == present[1]
-        self.check_whole(folder, run, epochs)
-        ours, theirs = (
-            lasting(json.loads((place / "net.json").read_text())) for place in (folder, whole)
-        )
+        ours, theirs = results(folder), results(self.undisturbed(run, epochs)[0])
         assert ours == theirs
 
     def rerun_to_the_same_bits(self, folder, run=RUN, epochs=EPOCHS):
-        """Run the same command once more, compare with the undisturbed results, and return its
-        output.
+        """Check that results under their final names are whole, and run the same command once more
+        to the undisturbed ones.
         """
-        self.check_whole(folder, run, epochs)
+        whole = results(self.undisturbed(run, epochs)[0])
+        found = results(folder, whole)
+        assert found == {name: whole[name] for name in found}
         status, said = self.train(folder, run, epochs)
         assert status == 0, said
         self.check_same(folder, run, epochs)
-        return said
+
+
+def results(folder, names=None):
+    """Files by their names, of `names` or all; of a JSON file what lasts, of a lock its name."""
+    found = {}
+    for path in folder.iterdir():
+        if names is None or path.name in names:
+            content = b"" if path.suffix == ".lock" else path.read_bytes()
+            found[path.name] = lasting(json.loads(content)) if path.suffix == ".json" else content
+    return found
 
 
 def lasting(facts):
     """Leave out what differs from one process to the next: times, memory, and the digest that
     contains them.
     """
-    return {
-        key: value
-        for key, value in facts.items()
-        if key not in ("seconds", "provenance", "content")
-    }
-
-
-def clear(folder):
-    for path in folder.glob("*net*"):
-        path.unlink()
+    return {name: facts[name] for name in facts if name not in ("seconds", "provenance", "content")}
 
 
 def clear_error(status, said, *words):
