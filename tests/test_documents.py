@@ -10,12 +10,10 @@ import pytest
 from projects import ROOT, python
 from test_golden import audits_in
 
-from fa_audit.audit.run_audit import audit
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds, State
 from fa_audit.results.tidy import layers_table, read_packed, runs_table, write_packed
-from fa_audit.training.loop import train
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
@@ -95,56 +93,30 @@ def test_the_documentation_is_short():
 def places():
     """What is in backquotes in the table that says where every card's numbers are in the files."""
     table = PROTOCOL.partition("| card | unit, range |")[2].partition("\n\n")[0]
-    return set(re.findall(r"`([^`]+)`", table))
+    return table, set(re.findall(r"`([^`]+)`", table))
 
 
 def test_every_card_says_where_it_misleads_and_has_a_place_in_the_files():
     cards = PROTOCOL.split("\n### ")[1:]
     assert all("**Equation:**" in card and "**Pitfall:**" in card for card in cards)
-    assert PROTOCOL.partition("| card | unit, range |")[2].partition("\n\n")[0].count(
-        "\n"
-    ) - 1 == len(cards)
+    assert places()[0].count("\n") - 1 == len(cards)
 
 
-def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table(tmp_path):
-    expected = {f"checks.{name}" for name in CHECKS} | {"layers[].grad_norm_position_mean"}
-    expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"}
-    for found in audits_in(tmp_path).values():
-        expected |= {f"credit[].{name}" for block in found.credit for name in block}
-        expected |= {f"deep.{name}" for name in found.deep}
-    expected |= {
-        "finite",
-        "feature_drift",
-        "first_flags.first_scale_flag",
-        "first_flags.first_reference_flag",
-    }
-    assert expected <= places()
-    assert not {
-        place
-        for place in places() - expected
-        if re.match(r"(checks|credit\[\]|layers\[\]|deep)\.", place)
-    }
-
-
-def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, dataset):
-    spec = make_spec("dfa", epochs=1)
-    trained = train(spec, dataset)
-    found = audit(trained.learner, dataset, trained.accuracy, trajectory=trained.history)
-    found = found.replace(setting="tiny", run="dfa", seed=3, spec=spec.to_dict())
-    columns = {*runs_table([found]), *layers_table([found]), *TRAJECTORY_COLUMNS}
-    words = {name for name in places() if re.fullmatch(r"\w+", name)}
-    assert words <= columns | {"untrue"} | set(Audit.model_fields) | {
-        "runs",
-        "layers",
-        "trajectories",
-    }
-    assert {
-        "max_growth",
-        "grad_norm_last",
-        "fresh_b_std",
-        "rho_random_std",
-        "stopped_after",
-    } <= words
+def test_every_number_of_an_audit_has_its_place_in_the_table_and_every_place_a_number(tmp_path):
+    found = [*audits_in(tmp_path).values()]
+    numbers = {f"checks.{name}" for name in CHECKS} | {"layers[].grad_norm_position_mean"}
+    numbers |= {f"layers[].{name}" for name in State.model_fields if name != "layer"}
+    for audit in found:
+        numbers |= {f"credit[].{name}" for block in audit.credit for name in block}
+        numbers |= {f"deep.{name}" for name in audit.deep}
+    columns = {*runs_table(found), *layers_table(found), *TRAJECTORY_COLUMNS, "untrue"}
+    columns |= {*Audit.model_fields, "runs", "layers", "trajectories"}
+    _, named = places()
+    assert numbers | {"first_flags.first_scale_flag", "first_flags.first_reference_flag"} <= named
+    assert {"finite", "feature_drift", "stopped_after", "rho_random_std"} <= named
+    measured = {place for place in named if re.match(r"(checks|credit|layers|deep)\b.*\.", place)}
+    assert measured <= numbers
+    assert {name for name in named if re.fullmatch(r"\w+", name)} <= columns
 
 
 def test_the_limits_are_the_defaults_of_the_code():
