@@ -148,7 +148,7 @@ def test_missing_numbers_are_counted():
     assert rows_of("main_audit", run("bp", 1))[0]["accuracy (%)"] == "60.0"
 
 
-def test_csv_holds_every_statistic_in_full_precision_and_every_check():
+def test_csv_holds_every_statistic_in_full_precision():
     accuracies = [1 / 3, 2 / 7, 0.1 + 0.2]
     rows = [run("bp", accuracy=accuracies, fires="d"), run("@cmd", 1, own_frozen_acc=None)]
     # pandas itself may miss the last bit of a number that it reads.
@@ -162,7 +162,6 @@ def test_csv_holds_every_statistic_in_full_precision_and_every_check():
     half = 4.302652729911275 * one["accuracy_deviation"] / math.sqrt(3)
     assert one["accuracy_high"] == pytest.approx(sum(accuracies) / 3 + half)
     assert (float(one["accuracy_median"]), one["accuracy_n"]) == (0.1 + 0.2, 3)
-    assert (one["D3"], one["D3_distance"], one["D3_fires"], one["D1"]) == ("fires", -1, 3, "passes")
     assert other["own_frozen_acc_n"] == 0 and math.isnan(other["own_frozen_acc_mean"])
 
 

@@ -63,8 +63,7 @@ _MAIN_AUDIT_NOTE = (
 
 def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return accuracy, frozen baselines, scale, reference and verdicts of one setting."""
-    caption = f"{title}. {_MAIN_AUDIT_NOTE}"
-    return run_table(tidy, _MAIN_AUDIT, caption=caption, labels=labels)
+    return run_table(tidy, _MAIN_AUDIT, caption=f"{title}. {_MAIN_AUDIT_NOTE}", labels=labels)
 
 
 _COMPARISON = (ACCURACY, _OWN_FROZEN, *_REGIME, THREE_CHECK, FOUR_CHECK)
@@ -76,8 +75,7 @@ _COMPARISON_NOTE = (
 
 def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one row per setting and run: architectures, data sets or controls compared."""
-    caption = f"{title}. {_COMPARISON_NOTE}"
-    return run_table(tidy, _COMPARISON, caption=caption, labels=labels)
+    return run_table(tidy, _COMPARISON, caption=f"{title}. {_COMPARISON_NOTE}", labels=labels)
 
 
 SIZES = ("width", "depth", "epochs", "lr", *OWN_OPTIONS)
@@ -189,9 +187,9 @@ _NULL_CALIBRATION_NOTE = (
 
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return deep cosines next to those under fresh feedback."""
-    names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
-    cosine, mean, deviation = (tidy.runs[f"{name}{AT_INPUT}"] for name in names)
-    z = (cosine - mean) / deviation.where(deviation > _RESOLUTION)
-    shown = replace(tidy, runs=tidy.runs.assign(z=z))
-    caption = f"{title}. {_NULL_CALIBRATION_NOTE}"
+    runs, caption = tidy.runs, f"{title}. {_NULL_CALIBRATION_NOTE}"
+    deviation = runs[f"fresh_b_std{AT_INPUT}"]
+    above = runs[f"deep_cosine{AT_INPUT}"] - runs[f"fresh_b_mean{AT_INPUT}"]
+    z = above / deviation.where(deviation > _RESOLUTION)
+    shown = replace(tidy, runs=runs.assign(z=z))
     return run_table(shown, _NULL_CALIBRATION, caption=caption, labels=labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
 from fa_audit.protocol.checks import four_checks
-from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE
+from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, judged
 
@@ -36,22 +37,20 @@ class Column:
 
     def cell(self, group: pd.DataFrame) -> Number:
         """Print the statistic of one row's seeds."""
-        found = _summary_of(group[self.quantity])
-        scaled = {}
-        for name in STATISTICS:
-            scaled[name] = None if found[name] is None else self.scale * found[name]
-        interval = None
-        if self.spread == "interval" and scaled["low"] is not None:
-            interval = scaled["low"], scaled["high"]
+        found = _summary_of(self.scale * group[self.quantity])
+        spread: dict[str, Any] = {}
+        if self.spread == "deviation":
+            spread["deviation"] = found["deviation"]
+        elif self.spread and found["low"] is not None:
+            spread["interval"] = found["low"], found["high"]
         return Number(
-            scaled[self.statistic],
+            found[self.statistic],
             decimals=self.decimals,
-            deviation=scaled["deviation"] if self.spread == "deviation" else None,
             signed=self.signed,
             measured=found["n"],
             of=len(group),
             absent=self.absent,
-            interval=interval,
+            **spread,
         )
 
     def values(self, group: pd.DataFrame) -> dict[str, Any]:
@@ -73,25 +72,9 @@ class TextColumn:
         return {self.heading: found.value if isinstance(found, Number) else found}
 
 
-def _outcomes_of(group: pd.DataFrame) -> dict[str, Any]:
-    """Return for every check, by label: outcome, mean distance from the limit with its 95 %
-    interval, and the number of seeds in which it fires.
-    """
-    found: dict[str, Any] = {}
-    judgement = judged(group)
-    for label, name in four_checks().items():
-        check = judgement[name]
-        low, high = check.around or (None, None)
-        outcome = OUTCOMES[check.fires] + "?" * check.borderline
-        found |= {label: outcome, f"{label}_distance": check.distance}
-        found |= {f"{label}_low": low, f"{label}_high": high, f"{label}_fires": check.count}
-    return found
-
-
 def _four_check(group: pd.DataFrame) -> str:
     found = judged(group)
-    settling = f"; {found.settling}" if found.settling else ""
-    return found.text(FOUR) + settling
+    return "; ".join(filter(None, [found.text(FOUR), found.settling]))
 
 
 def _fires(group: pd.DataFrame) -> str:
@@ -108,12 +91,13 @@ def _checks(group: pd.DataFrame) -> str:
     for label, name in four_checks().items():
         check = judgement[name]
         scale = check.kind.scale
-        write = ("{:+.1f}" if scale > 1 else "{:+.2f}").format
+        digits = 1 if scale > 1 else 2
         text = f"{label} {check.outcome}"
         if check.distance is not None:
-            text += f" {write(scale * check.distance)}"
+            text += f" {scale * check.distance:+.{digits}f}"
         if check.around is not None:
-            text += " [{}, {}]".format(*(write(scale * end) for end in check.around))
+            low, high = check.around
+            text += f" [{scale * low:+.{digits}f}, {scale * high:+.{digits}f}]"
         if check.count:
             text += f" (fires in {check.count}/{len(group)})"
         texts.append(text)
@@ -130,9 +114,9 @@ FOUR_CHECK = TextColumn("four-check", _four_check)
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
     """Return every (setting, run): settings in order, and within each the best mean accuracy first."""
-    rows = []
+    rows: list[tuple[str, str]] = []
     for setting in tidy.settings:
-        rows += [(setting, run) for run in rank_runs(tidy.of(setting).runs)]
+        rows += product([setting], rank_runs(tidy.of(setting).runs))
     return rows
 
 
@@ -164,7 +148,7 @@ def run_table(
         found: dict[str, Any] = {"setting": setting, "run": run}
         for column in all_columns:
             found |= column.values(group)
-        values.append(found | _outcomes_of(group))
+        values.append(found)
     headings = ["setting", "run", *(column.heading for column in all_columns)]
     # A table of one setting names it in its title.
     first = 0 if len(tidy.settings) > 1 else 1
