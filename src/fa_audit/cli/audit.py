@@ -40,30 +40,60 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     more = "default none: D3-strict is not evaluated"
     add("--bp-frozen", metavar="BASELINE", help=f"{words}; {more}")
     for kind in _OF_CHECKPOINTS:
-        words = f"{kind} of the checkpoint, if it is not registered; default the file's"
-        add(f"--{kind}", metavar="MODULE:CLASS", help=words)
+        add(
+            f"--{kind}",
+            metavar="MODULE:CLASS",
+            help=f"{kind} of the checkpoint, if it is not registered; default the file's",
+        )
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
-    words = "print the evidence of every layer, too; default the report alone"
-    add("--details", action="store_true", help=words)
+    add(
+        "--details",
+        action="store_true",
+        help="print the evidence of every layer, too; default the report alone",
+    )
     add = parser.add_argument_group("of a user-defined model").add_argument
-    words = "the model's accuracy on the whole test set, a fraction; default unknown"
-    add("--accuracy", type=float, help=words)
-    words = "size of the test set, which gives D3 an interval; default unknown"
-    add("--test-samples", type=int, metavar="N", help=words)
+    add(
+        "--accuracy",
+        type=float,
+        help="the model's accuracy on the whole test set, a fraction; default unknown",
+    )
+    add(
+        "--test-samples",
+        type=int,
+        metavar="N",
+        help="size of the test set, which gives D3 an interval; default unknown",
+    )
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
     add("--reads", help="what the head reads of a state; default as its outputs show")
-    words = "audit states that something goes past, too, and name the share; default an error"
-    add("--partial", action="store_true", default=None, help=words)
-    words = "my_file:credits, a function as for `fa_audit.diagnose`; default none"
-    add("--credits", metavar="MODULE:NAME", help=words)
-    words = "my_file:draw, the same with fresh feedback, for the null of cosines; default none"
-    add("--draw", metavar="MODULE:NAME", help=words)
-    words = "number of directions in which states are moved; default %(default)s"
-    add("--directions", type=int, default=32, help=words)
-    words = "my_file:loss, a function of logits and labels; default the cross-entropy"
-    add("--loss", metavar="MODULE:NAME", help=words)
+    add(
+        "--partial",
+        action="store_true",
+        default=None,
+        help="audit states that something goes past, too, and name the share; default an error",
+    )
+    add(
+        "--credits",
+        metavar="MODULE:NAME",
+        help="my_file:credits, a function as for `fa_audit.diagnose`; default none",
+    )
+    add(
+        "--draw",
+        metavar="MODULE:NAME",
+        help="my_file:draw, the same with fresh feedback, for the null of cosines; default none",
+    )
+    add(
+        "--directions",
+        type=int,
+        default=32,
+        help="number of directions in which states are moved; default %(default)s",
+    )
+    add(
+        "--loss",
+        metavar="MODULE:NAME",
+        help="my_file:loss, a function of logits and labels; default the cross-entropy",
+    )
 
 
 def _audit(options: argparse.Namespace) -> int:

@@ -25,8 +25,12 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
     # What matplotlib says of fonts is no news.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
     _add_audits(parser, "your own audits, JSON")
-    words = "folder for board.csv, .md, .tex, .html, .pdf, .png, .svg; default: print the table"
-    parser.add_argument("--output", type=Path, metavar="DIR", help=words)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for board.csv, .md, .tex, .html, .pdf, .png, .svg; default: print the table",
+    )
 
 
 def draw_parser(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +38,16 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
     words = "your own audits, JSON; without any, draw the figures and tables of --configfile"
     _add_audits(parser, words)
-    words = f"the configuration; default {_MEASURED}"
-    parser.add_argument("--configfile", type=Path, metavar="FILE", help=words)
-    words = "folder for the files; default %(default)s"
-    parser.add_argument("--output", type=Path, metavar="DIR", default=Path("drawn"), help=words)
+    parser.add_argument(
+        "--configfile", type=Path, metavar="FILE", help=f"the configuration; default {_MEASURED}"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        default=Path("drawn"),
+        help="folder for the files; default %(default)s",
+    )
 
 
 def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
@@ -45,10 +55,12 @@ def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
     more = "folder of SETTING/audits.json, or results; default the project's reference/measured"
     add("--from", dest="folder", type=Path, metavar="DIR", help=more)
-    words = "show these runs only; default all"
-    add("--only", nargs="+", default=[], metavar="RUN", help=words)
-    words = "draw figures 7 inches wide, for a page of two columns; default 5.5 inches"
-    add("--wide", action="store_true", help=words)
+    add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
+    add(
+        "--wide",
+        action="store_true",
+        help="draw figures 7 inches wide, for a page of two columns; default 5.5 inches",
+    )
 
 
 def _board(options: argparse.Namespace) -> int:

@@ -18,10 +18,19 @@ KINDS = {"methods": METHODS, "architectures": ARCHITECTURES, "datasets": DATASET
 def list_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit list`."""
     parser.set_defaults(command=_list)
-    words = "methods, architectures or datasets; default all three"
-    parser.add_argument("kind", nargs="?", choices=KINDS, metavar="KIND", help=words)
-    words = "list these only, registered or package.module:Name; default all registered ones"
-    names = parser.add_argument("names", nargs="*", metavar="NAME", help=words)
+    parser.add_argument(
+        "kind",
+        nargs="?",
+        choices=KINDS,
+        metavar="KIND",
+        help="methods, architectures or datasets; default all three",
+    )
+    names = parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="list these only, registered or package.module:Name; default all registered ones",
+    )
     completed(names, [*METHODS, *ARCHITECTURES, *DATASETS])
 
 

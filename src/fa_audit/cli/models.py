@@ -31,12 +31,24 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         "model",
         help="function that returns the model: torchvision.models:vit_b_16, or my_file:make_model",
     )
-    words = "its arguments, e.g. '{\"num_classes\": 10}'; default none"
-    add("--arguments", type=_mapping, default={}, metavar="JSON", help=words)
-    words = "shape of one input; default 3 224 224"
-    add("--image-shape", type=_size, nargs="+", default=[3, 224, 224], metavar="N", help=words)
-    words = "print every description that fits; default the best one"
-    add("--all", action="store_true", help=words)
+    add(
+        "--arguments",
+        type=_mapping,
+        default={},
+        metavar="JSON",
+        help="its arguments, e.g. '{\"num_classes\": 10}'; default none",
+    )
+    add(
+        "--image-shape",
+        type=_size,
+        nargs="+",
+        default=[3, 224, 224],
+        metavar="N",
+        help="shape of one input; default 3 224 224",
+    )
+    add(
+        "--all", action="store_true", help="print every description that fits; default the best one"
+    )
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -29,27 +29,50 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         default="markdown",
         help="format of the text; default %(default)s",
     )
-    words = "class of a method that is not registered, for its formula; default not stated"
-    add("--method", metavar="MODULE:CLASS", help=words)
-    words = f"file to write; default: print the text, or write {_PAGE} with --html"
-    add("--output", type=Path, metavar="PATH", help=words)
-    words = "write one self-contained HTML page of any number of networks; default a text of one"
-    add("--html", action="store_true", help=words)
+    add(
+        "--method",
+        metavar="MODULE:CLASS",
+        help="class of a method that is not registered, for its formula; default not stated",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help=f"file to write; default: print the text, or write {_PAGE} with --html",
+    )
+    add(
+        "--html",
+        action="store_true",
+        help="write one self-contained HTML page of any number of networks; default a text of one",
+    )
 
 
 def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit scorecard`."""
     add = parser.add_argument
     parser.set_defaults(command=_scorecard)
-    words = (
-        "folder of SETTING/audits.json, or results; default results where it has some, or else"
-        " reference/measured of the project"
+    add(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help=(
+            "folder of SETTING/audits.json, or results; default results where it has some, or else"
+            " reference/measured of the project"
+        ),
     )
-    add("--from", dest="folder", type=Path, metavar="DIR", help=words)
-    words = "the published numbers; default %(default)s"
-    add("--published", metavar="YAML", default=_PUBLISHED, help=words)
-    words = "folder for scorecard.csv and .md; default: print the summary"
-    add("--output", type=Path, metavar="DIR", help=words)
+    add(
+        "--published",
+        metavar="YAML",
+        default=_PUBLISHED,
+        help="the published numbers; default %(default)s",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for scorecard.csv and .md; default: print the summary",
+    )
 
 
 def _report(options: argparse.Namespace) -> int:

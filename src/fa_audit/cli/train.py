@@ -36,8 +36,11 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     completed(add("--architecture", default="resmlp", metavar="NAME", help=words), ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
-    words = "for resmlp: initial standard deviation of W2; default 0.01, without skips 0.5"
-    add("--w2-std", type=float, help=words)
+    add(
+        "--w2-std",
+        type=float,
+        help="for resmlp: initial standard deviation of W2; default 0.01, without skips 0.5",
+    )
     for name in BUDGET:
         field = SettingEntry.model_fields[name]
         option = f"--{name.replace('_', '-')}"
@@ -47,15 +50,24 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
             add(option, action=argparse.BooleanOptionalAction, help=words)
         else:
             add(option, type=type(field.default), help=words)
-    words = "seed of initialisation, feedback, order, augmentation and noise; default %(default)s"
-    add("--seed", type=int, default=PAPER["seed"], help=words)
+    add(
+        "--seed",
+        type=int,
+        default=PAPER["seed"],
+        help="seed of initialisation, feedback, order, augmentation and noise; default %(default)s",
+    )
     add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
 
 
 def add_data_root(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--data-root``, which `data_path` reads."""
-    words = "folder that has, or receives, the downloaded data set; default %(default)s"
-    parser.add_argument("--data-root", type=Path, default=Path("data"), metavar="DIR", help=words)
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="folder that has, or receives, the downloaded data set; default %(default)s",
+    )
 
 
 def data_path(options: argparse.Namespace) -> Path:

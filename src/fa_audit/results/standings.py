@@ -90,7 +90,8 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
         differences = (accuracies[better] - accuracies[worse]).dropna()
         if len(differences) < 2 or differences.mean() <= 0:
             continue
-        spread = differences.std() / math.sqrt(len(differences))
+        # Not scipy's `ttest_rel`, which warns of differences that are nearly equal.
+        spread = differences.sem()
         t = differences.mean() / spread if spread else math.inf
         tests.append((2 * stats.t.sf(t, len(differences) - 1), worse))
     tests.sort()

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fa_audit.experiments.paths import evidence_files
 from fa_audit.protocol.judge import FOUR, THREE
+from fa_audit.results.statistics import extent
 from fa_audit.results.tidy import judged, read_tidy
 
 
@@ -26,25 +27,11 @@ def _lines(runs: pd.DataFrame) -> Iterator[str]:
     for run, seeds in runs.groupby("run", sort=False):
         found = judged(seeds)
         verdicts = f"{found.text(THREE)}; {found.text(FOUR)}"
-        compared = "no baseline"
-        frozen = percent(seeds["own_frozen_acc"])
-        if frozen:
-            compared = f"{seeds['baseline'].iloc[0]} {frozen}"
-        accuracy = f"accuracy {percent(seeds['accuracy'])}"
+        accuracy, frozen = (
+            extent(100 * seeds[name], "{:.0f}".format) for name in ("accuracy", "own_frozen_acc")
+        )
+        compared = f"{seeds['baseline'].iloc[0]} {frozen} %" if frozen else "no baseline"
         labels = ", ".join(map(str, seeds["seed"]))
-        yield f"  {run:<{width}} {verdicts:<39} {accuracy}, {compared}  seeds {labels}"
+        yield f"  {run:<{width}} {verdicts:<39} accuracy {accuracy} %, {compared}  seeds {labels}"
         if found.settling:
             yield f"  {'':<{width}} {found.settling}"
-
-
-def percent(fractions: pd.Series) -> str:
-    """Return the range of fractions in percent; empty without any.
-
-    >>> percent(pd.Series([0.61, 0.68])), percent(pd.Series([0.985, 0.985])), percent(pd.Series([]))
-    ('61-68 %', '98 %', '')
-    """
-    known = fractions.dropna()
-    if known.empty:
-        return ""
-    ends = dict.fromkeys(f"{100 * end:.0f}" for end in (known.min(), known.max()))
-    return f"{'-'.join(ends)} %"

@@ -332,24 +332,24 @@ def limit_line(
     """
     kind = CHECKS[check]
     limit = kind.scale * thresholds.limits[kind.limit]
-    line, shade, ends = ax.axhline, ax.axhspan, ax.get_ylim
+    line, shade = ax.axhline, ax.axhspan
     if axis == "x":
-        line, shade, ends = ax.axvline, ax.axvspan, ax.get_xlim
+        line, shade = ax.axvline, ax.axvspan
     line(limit, color=GREY, linestyle="--", linewidth=0.8, label="limit")
     # Asking for the ends makes room for the line; the shade must not move them again.
-    low, high = ends()
+    low, high = getattr(ax, f"get_{axis}lim")()
     shade(limit, high if kind.side == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set(**{f"{axis}lim": (low, high)})
     if not named:
         return
-    text = ["fires", kind.side, number(limit)]
+    text = f"fires {kind.side} {number(limit)}"
     look: Look = {"textcoords": "offset points", "color": GREY, "fontsize": SMALL}
     if axis == "x":
-        above = {"xytext": (0, 2), "xycoords": ax.transAxes, "ha": "center"}
-        ax.annotate(" ".join(text), (0.5, 1), **look | above)
+        look |= {"xytext": (0, 2), "xycoords": ax.transAxes, "ha": "center"}
+        ax.annotate(text, (0.5, 1), **look)
     else:
-        beside = {"xytext": (3, 0), "xycoords": ax.get_yaxis_transform(), "va": "center"}
-        ax.annotate("\n".join(text), (1, limit), **look | beside)
+        look |= {"xytext": (3, 0), "xycoords": ax.get_yaxis_transform(), "va": "center"}
+        ax.annotate(text.replace(" ", "\n"), (1, limit), **look)
 
 
 def name_rows(ax: Axes, labels: Sequence[str]) -> None:
@@ -368,13 +368,8 @@ def rows_height(labels: Collection[str], lines: int = 1) -> float:
 # --- data
 
 
-def numbers(rows: pd.DataFrame, x: str, y: str) -> np.ndarray:
-    """Return two columns as an array of shape (2, N)."""
-    return rows[[x, y]].to_numpy(float).T
-
-
 def mark_off_scale(
-    ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y"
+    ax: Axes, along: pd.Series, values: pd.Series, *, colour: str, axis: str = "y"
 ) -> None:
     """Draw arrows for infinite values at an axis's end, for zeros at the start of a log axis.
 
@@ -387,11 +382,11 @@ def mark_off_scale(
     is_log = getattr(ax, f"get_{axis}scale")() == "log"
     for label, hidden in (("infinite", values == np.inf), ("zero", (values <= 0) & is_log)):
         places = along[hidden]
+        if not len(places):
+            continue
         upward, rightward, edge = _ARROWS[label]
         edges = np.full(len(places), edge)
         look = {"linestyle": "none", "color": colour, "label": label}
-        if not len(places):
-            continue
         if axis == "y":
             ax.plot(places, edges, marker=upward, transform=ax.get_xaxis_transform(), **look)
         else:
@@ -419,12 +414,12 @@ def points(
     """
     filled = SEED | look | {"linestyle": "none", "label": label}
     white = filled | {"markerfacecolor": "white", "fillstyle": "full"}
-    is_hollow = rows[hollow] if hollow else pd.Series(False, rows.index)
+    is_hollow = rows.get(hollow, pd.Series(False, rows.index))
     for chosen, mark in ((rows[~is_hollow], filled), (rows[is_hollow], white)):
         if len(chosen):
             ax.plot(chosen[x], chosen[y], **mark)
     along, values = (y, x) if axis == "x" else (x, y)
-    mark_off_scale(ax, *numbers(rows, along, values), colour=look["color"], axis=axis)
+    mark_off_scale(ax, rows[along], rows[values], colour=look["color"], axis=axis)
 
 
 def seeds_and_means(

@@ -90,7 +90,7 @@ def _curves(
     for rank, run in reversed(list(enumerate(order))):
         colour = looks[run]["color"]
         for _, rows in states[states["run"] == run].groupby("seed"):
-            epochs, values = style.numbers(rows, "epoch", column)
+            epochs, values = rows["epoch"], rows[column]
             # Each run has its markers at epochs of its own, so that equal runs stay visible.
             step = max(1, len(epochs) // _MARKERS_PER_CURVE)
             marks = {"markersize": 2.5, "markevery": (int(rank / len(order) * step), step)}

@@ -37,14 +37,15 @@ class Column:
 
     def cell(self, group: pd.DataFrame) -> Number:
         """Print the statistic of one row's seeds."""
-        found = _summary_of(self.scale * group[self.quantity])
+        found = _summary_of(group[self.quantity])
+        scaled = {name: self.scale * value for name, value in found.items() if value is not None}
         spread: dict[str, Any] = {}
         if self.spread == "deviation":
-            spread["deviation"] = found["deviation"]
-        elif self.spread and found["low"] is not None:
-            spread["interval"] = found["low"], found["high"]
+            spread["deviation"] = scaled.get("deviation")
+        elif self.spread and "low" in scaled:
+            spread["interval"] = scaled["low"], scaled["high"]
         return Number(
-            found[self.statistic],
+            scaled.get(self.statistic),
             decimals=self.decimals,
             signed=self.signed,
             measured=found["n"],
