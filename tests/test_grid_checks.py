@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import find_module
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.kinds import KINDS
 
@@ -16,41 +15,26 @@ MODEL = {"model": "test_models:small", "dataset": "digits", "blocks": ["0"], "re
 VARIED = SETTING | {"vary": {"epochs": [1, 3]}}
 OF_SETTINGS = [  # a change of the setting, the place of the mistake in it, a word of the message
     ({"epoch": 3}, "epoch", "3"),
-    ({"architecture": NETWORK | {3: 4}}, "architecture.3", "3"),
     ({"architecture": NETWORK | {"depth": 0}}, "architecture", "depth"),
-    ({"architecture": NETWORK | {"residual": 1}}, "architecture", "residual"),
+    ({"architecture": NETWORK | {"w2_std": 0.0}}, "architecture", "0.0"),
     ({"architecture": NETWORK | {"heads": 4}}, "architecture", "'heads'"),
     ({"architecture": {"name": "resnet"}}, "architecture", "'resnet'"),
-    *(({"architecture": NETWORK | {"w2_std": std}}, "architecture", str(std))
-      for std in (0.0, -0.1, 1, True)),
-    ({"lr": float("nan")}, "lr", "nan"),
     ({"lr": "1e-3"}, "lr", "'1e-3'"),
-    ({"clip": 1.0, "clip_groups": 0.5}, "", "clip_groups 0.5"),
     ({"seeds": [42, 42]}, "seeds", "different"),
-    ({"seeds": [True]}, "seeds.0", "True"),
-    ({"sweep": {"methods": ["a+b"], "penalties": [0]}}, "sweep.methods.0", "'a+b'"),
     ({"dataset": "cifar"}, "dataset", "'cifar10'"),
     ({"runs": ["dfaa"]}, "runs.0", "'dfaa'"),
-    ({"runs": ["dfa+penalty1e-2", "dfa+penalty0.01"]}, "runs", "different"),
     ({"runs": ["dfa+frozen9"]}, "", "dfa+frozen9"),
     ({"ladder": ["ep"]}, "", "'ep+frozen'"),
     ({"baselines": ["bp+frozen"]}, "", "'dfa+frozen'"),
-    ({"baselines": ["dfa"]}, "baselines.0", "'dfa'"),
     ({"epochs": 3, "snapshots": [1, 3, 4]}, "", "+epoch4"),
-    ({"runs": ["dfa+epoch100"]}, "", "dfa+epoch100"),
     ({"runs": ["dfa+epoch1"]}, "", "'dfa+frozen+epoch1'"),
-    ({"vary": {"width": [1]}}, "", "width"),
     ({"vary": {"dept": [1, 2]}}, "", "'dept'"),
-    ({"vary": {"residual": [1, True, 1]}}, "vary.residual", "different"),
-    ({"vary": {"lr": [0.0]}}, "", "lr"),
-    ({"seeds": list(range(30_000))}, "", "50000"),
     ({"vary": {"epochs": list(range(8000)), "batch_size": list(range(1, 8000))}}, "", "50000"),
 ]  # fmt: skip
 OF_MODELS = [
     ({"model": "torchvision.models.resnet18"}, "model", "resnet18"),
     ({"model": "torchvision.modells:vgg11"}, "model", "torchvision.modells"),
     ({"arguments": {"a": [float("inf")]}}, "arguments.a.0", "inf"),
-    ({"weigths": "x"}, "weigths", "'x'"),
 ]
 
 
@@ -67,7 +51,6 @@ MISTAKES = [
       for change, place, word in OF_SETTINGS),
     *(({"models": {"mine": MODEL | change}}, f"models.mine.{place}", word)
       for change, place, word in OF_MODELS),
-    ({"settings": {"demo": {}}}, "settings.demo.dataset", "required"),
     ({"settings": {"demo": NO_RUNS}}, "settings.demo", "nothing"),
     ({"settings": {"a": VARIED, "a_epochs3": SETTING}}, "settings.a_epochs3", "'a_epochs3'"),
     ({}, "top level", "settings"),
@@ -76,7 +59,6 @@ MISTAKES = [
     (figure(settings=["dem"]), "figures.trajectories", "'dem'"),
     (figure(runs=["bp+frozen"]), "figures.trajectories", "'bp+frozen'"),
     (figure("trajektories"), "figures.trajektories", "'trajectories'"),
-    (figure("scorecard"), "figures.scorecard", "scorecard"),
     ({"settings": {"a": VARIED}, "tables": {"main_audit": {"settings": ["a"], "title": "t"}}},
      "tables.main_audit", "a_epochs1, a_epochs3"),
 ]  # fmt: skip
@@ -114,4 +96,3 @@ def test_what_is_right_stays_right():
     before = copy.deepcopy(config)
     assert read_grid(config, KINDS).setting("demo") and config == before
     assert not read_grid({"models": {"mine": MODEL}}).settings
-    assert find_module("名" * 90, ["."]) is None  # too long for a file name

@@ -71,12 +71,7 @@ def test_audits_to_compare_with_have_the_run_the_seed_and_the_specification_of_a
     assert published.run_keys_in(grid_of(runs=["dfa"])) == keys[2:]
     subtracted = grid_of(runs=["bp", "bp+frozen"])
     assert ("tiny", "bp+frozen", 42) in published.run_keys_in(subtracted)
-    for change in (
-        {"epochs": 3},
-        {"dataset": "cifar10"},
-        {"architecture": EXPERIMENT["architecture"] | {"width": 9}},
-    ):
-        assert published.run_keys_in(grid_of(**change)) == []
+    assert published.run_keys_in(grid_of(epochs=3)) == []
     one = EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}
     other_name = read_grid({"settings": {"other": one}})
     assert published.run_keys_in(other_name) == [("other", "dfa", 42)]
@@ -97,19 +92,11 @@ def changed(position, **values):
         (changed(0, quantity="acuracy"), "entries.0", "accuracy"),
         (changed(0, setting="tny"), "entries.0", "tiny"),
         (changed(0, claim="tny"), "entries.0", "tiny_gradients"),
-        (changed(0, over="bp"), "entries.0", "minus, over"),
-        (changed(0, layer=1), "entries.0", "layer"),
-        (changed(0, samples=1024), "entries.0", "1024 samples"),
-        (changed(0, quantity="scale_fires"), "entries.0", "is a verdict"),
-        (changed(0, kind="magnitude"), "entries.0", "tolerance"),
         (changed(1, layer=None), "entries.1", "a run"),
-        (changed(1, value=0.0), "entries.1", "other than 0"),
         (changed(1, kind="value"), "entries.1", "tolerance"),
-        (changed(2, value="yes"), "entries.2", "'true', 'false'"),
         (changed(3, run="bp"), "entries.3", "two runs"),
         (changed(4, below=0.2), "entries.4", "above or below"),
-        (FILE | {"entries": [*FILE["entries"], VALUE]}, "entries.5", "entries.0"),
-        (FILE | {"settings": {"tiny": EXPERIMENT}}, "settings.tiny", "reason"),
+        (FILE | {"entries": [*FILE["entries"], VALUE | {"note": "n"}]}, "entries.5", "entries.0"),
         (FILE | {"scripts": {"old": {}}}, "script", "'new'"),
     ],
 )
@@ -121,10 +108,6 @@ def test_a_wrong_file_is_answered_with_its_place(raw, place, word):
 
 
 def test_entries_that_differ_in_any_identifying_field_stand_side_by_side():
-    for other in ({"run": "dfa"}, {"seeds": [1]}, {"minus": "dfa"}, {"minus": None, "over": "dfa"}, {"repeats": "bp"},
-                  {"quantity": "hidden_norm", "layer": 1}, {"quantity": "test_accuracy", "epoch": 1}):  # fmt: skip
+    for other in ({"run": "dfa"}, {"minus": "dfa"}, {"quantity": "test_accuracy", "epoch": 1}):
         entries = [*FILE["entries"], VALUE | other | {"values": {}}]
         assert len(read_published(FILE | {"entries": entries}).entries) == 6
-        again = entries[-1] | {"value": 0.5, "note": "another page"}
-        with pytest.raises(AuditError, match=r"entries\.6: the same as entries\.5"):
-            read_published(FILE | {"entries": [*entries, again]})

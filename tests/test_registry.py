@@ -9,12 +9,11 @@ import pytest
 from projects import ROOT, python
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import check_function, load
+from fa_audit.core.registry import load
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.methods import METHODS
-from fa_audit.methods.dfa import DFA
 from fa_audit.methods.info import INFO, stated
-from fa_audit.methods.method import Method, load_method
+from fa_audit.methods.method import load_method
 from fa_audit.networks import ARCHITECTURES, OPTIONS, architecture_options, arguments_of
 
 PLUG_IN = """
@@ -151,30 +150,6 @@ def test_a_plug_in_that_is_wrong_ends_the_plan_in_one_line_with_its_place(plug_i
     assert "\n" not in str(refused.value)
 
 
-def test_functions_are_checked_as_they_are_called(plug_in):
-    (plug_in / "drawn.py").write_text("""
-import functools
-def some(tidy, *, title, labels): return [tidy, title, labels]
-def renamed(draw):
-    @functools.wraps(draw)
-    def drawn(tidy, **words):
-        return draw(tidy, title=words["title"], labels={})
-    return drawn
-@renamed
-def other(tidy, *, title, labels, colour): return [colour]
-many = lambda *one, **more: [one]
-""")
-    for name in ("some", "other", "many"):
-        check_function("table", {}, f"drawn:{name}")
-    with pytest.raises(AuditError, match="unknown"):
-        check_function("table", {}, "drawn:missing")
-    with pytest.raises(
-        AuditError,
-        match=r"keyword argument 'thresholds'; it is called as some\(tidy, title=..., lab",
-    ):
-        check_function("figure", {}, "drawn:some")
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_texts_and_costs_of_a_registered_method_are_stated_in_one_place(name):
     info = INFO[name]
@@ -187,20 +162,6 @@ def test_the_options_of_an_architecture_are_the_arguments_of_its_class(name):
     arguments = arguments_of(load("architecture", ARCHITECTURES, name))
     assert arguments.keys() - OPTIONS[name].keys() == {"image_shape", "classes"}
     assert OPTIONS[name].items() <= arguments.items() and architecture_options(name)["depth"] > 0
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("dfaa", "unknown method 'dfaa'.*Did you mean 'dfa'"),
-        ("fa_audit.methods.dfa:Nothing", "unknown method of fa_audit.methods.dfa 'Nothing'"),
-        ("os:system", "expected a subclass of fa_audit.methods.method.Method"),
-    ],
-)
-def test_what_is_no_method_is_refused_before_it_is_called(name, words):
-    assert load_method("fa_audit.methods.dfa:DFA") == DFA() and isinstance(DFA(), Method)
-    with pytest.raises(AuditError, match=words):
-        load_method(name)
 
 
 def test_the_list_of_registered_methods_imports_no_torch():
