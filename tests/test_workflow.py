@@ -41,7 +41,6 @@ from fa_audit.networks import ARCHITECTURES
 from fa_audit.protocol.audit import Audit
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tidy import read_packed
 
 slow = pytest.mark.slow
 # One method of every kind, of configs/test_all.yaml; configs/ci.yaml has them all.
@@ -105,20 +104,16 @@ def test_audits_hold_finite_evidence_and_are_compared_with_the_baselines_of_thei
         check_evidence(audit)
         assert all(layer["float32_cosine"]["value"] > 0.999 for layer in audit["layers"])
         sidecar = json.loads((everything / key.path("checkpoints", "json")).read_text())
-        assert (
-            audit["headline_acc"] == sidecar["accuracy"] and sidecar["provenance"]["threads"] == 1
-        )
+        assert audit["headline_acc"] == sidecar["accuracy"]
+        assert sidecar["provenance"]["threads"] == 1
+        depth = audit["checks"]["depth"]
         if audit["spec"]["frozen_blocks"] == len(audit["credit"]):
-            assert (
-                audit.get("baseline_runs", {}) == {} and audit["checks"]["depth"]["fires"] is None
-            )
-        else:
-            own = key._replace(run=str(parse_run(key.run).baselines["own"]))
-            baseline = json.loads((everything / own.path("checkpoints", "json")).read_text())
-            assert audit["baselines"]["own"] == baseline["accuracy"]
-            assert audit["checks"]["depth"]["value"] == pytest.approx(
-                sidecar["accuracy"] - baseline["accuracy"]
-            )
+            assert audit.get("baseline_runs", {}) == {} and depth["fires"] is None
+            continue
+        own = key._replace(run=str(parse_run(key.run).baselines["own"]))
+        baseline = json.loads((everything / own.path("checkpoints", "json")).read_text())
+        assert audit["baselines"]["own"] == baseline["accuracy"]
+        assert depth["value"] == pytest.approx(sidecar["accuracy"] - baseline["accuracy"])
 
 
 def test_a_run_that_settings_share_is_trained_once(everything):
@@ -133,23 +128,16 @@ def test_a_run_that_settings_share_is_trained_once(everything):
 
 def test_the_files_say_what_they_were_made_from(everything):
     origins = sorted(everything.glob(f"results/**/*{ORIGIN}"))
-    made = [
-        path
-        for origin in origins
-        for path in origin.parent.glob(f"{origin.name.removesuffix(ORIGIN)}.*")
-    ]
-    assert sorted(str(path.relative_to(everything)) for path in {*made} - {*origins}) == sorted(
-        ARTEFACTS
-    )
+    made = set()
     for origin in origins:
         entry = json.loads(origin.read_text())
         assert all(sha256_of(everything / name) == found for name, found in entry["inputs"].items())
-        for path in origin.parent.glob(f"{origin.name.removesuffix(ORIGIN)}.*"):
-            for part in (entry["commit"], entry["spec"], *entry["inputs"].values()):
-                assert (
-                    path.suffix in (".csv", ".md", ".html", ".json")
-                    or part.encode() in path.read_bytes()
-                )
+        for path in {*origin.parent.glob(f"{origin.name.removesuffix(ORIGIN)}.*")} - {origin}:
+            made.add(str(path.relative_to(everything)))
+            if path.suffix not in (".csv", ".md", ".html"):
+                for part in (entry["commit"], entry["spec"], *entry["inputs"].values()):
+                    assert part.encode() in path.read_bytes()
+    assert made == set(ARTEFACTS)
 
 
 def test_the_scorecard_is_the_same_from_the_workflow_and_from_its_packed_audits(everything, capsys):
@@ -162,9 +150,6 @@ def test_the_scorecard_is_the_same_from_the_workflow_and_from_its_packed_audits(
         assert capsys.readouterr().out == (everything / "results/scorecard.md").read_text()
     path = everything / "results/audits/resmlp/bp/seed1.json"
     audit = Audit.read(path)
-    packed = read_packed(everything / "results/tidy/resmlp/audits.json")
-    (same,) = [other for other in packed if (other.run, other.seed) == ("bp", 1)]
-    assert same.checks == audit.checks
     work = pd.read_csv(everything / "results/tidy/resmlp/work.csv").set_index("run").loc["bp"]
     sidecar = json.loads((everything / "results/checkpoints/resmlp/bp/seed1.json").read_text())
     digests = [work[f"{name}_sha256"] for name in ("data", "checkpoint", "audit")]
@@ -252,17 +237,12 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
 UPPER = re.search(r'"snakemake>=[\d.]+,<(\d+)"', (ROOT / "pyproject.toml").read_text())[1]
 
 
-@pytest.mark.parametrize("version", [f"{int(UPPER) - 1}.999.0", f"{UPPER}.0.0"])
-def test_a_snakemake_newer_than_pyproject_allows_is_refused(tmp_path, version):
+def test_a_snakemake_newer_than_pyproject_allows_is_refused(tmp_path):
     folder = copy_sources(tmp_path / "project")
-    (folder / "src/sitecustomize.py").write_text(
-        f"import snakemake\n\nsnakemake.__version__ = {version!r}\n"
-    )
+    code = f"import snakemake\n\nsnakemake.__version__ = '{UPPER}.0.0'\n"
+    (folder / "src/sitecustomize.py").write_text(code)
     done = snakemake(folder, "--list-rules", config=None)
-    refused = [line for line in done.stdout.splitlines() if line.startswith("fa-audit: ")]
-    assert (done.returncode, len(refused)) == ((1, 1) if version.startswith(UPPER) else (0, 0)), (
-        done.stdout
-    )
+    assert done.returncode == 1 and re.search("^fa-audit: ", done.stdout, re.M), done.stdout
 
 
 OUTER = """
@@ -312,11 +292,7 @@ def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(
     (tmp_path / "Snakefile").write_text(OUTER.format(**outer, more="prefix: 'sub'"))
     installed = {"config": None, "PYTHONPATH": str(ROOT / "src")}
     refused = snakemake(tmp_path, "-n", **installed)
-    assert (
-        refused.returncode == 1
-        and "sub/results/" in refused.stdout
-        and "Traceback" not in refused.stdout
-    )
+    assert refused.returncode == 1 and "sub/results/" in refused.stdout
     (tmp_path / "Snakefile").write_text(OUTER.format(**outer, more=""))
     with exclusive(tmp_path / "results/.lock"):
         refused = snakemake(tmp_path, "--cores", "2", **installed)
