@@ -56,24 +56,11 @@ def test_everything_was_trained_and_audited_with_finite_evidence(finished):
     assert {(key.setting, key.run) for key in found} == RUNS
     for key, audit in found.items():
         check_evidence(audit)
-        assert (
-            len(audit["credit"]) == (0 if "shallow" in key.run else 2)
-            and "non-finite" not in audit["flags"]
-        ), key
-        if audit["spec"]["method"] == "bp":
-            assert all(
-                block["cosine_at_output"]["value"] == pytest.approx(1, abs=1e-9)
-                for block in audit["credit"]
-            )
-
-
-@pytest.mark.matrix
-def test_the_tables_have_every_run_and_nothing_is_left_to_do(finished):
+        assert len(audit["credit"]) == (0 if "shallow" in key.run else 2), key
+        assert "non-finite" not in audit["flags"], key
+        for block in audit["credit"]:
+            exact = audit["spec"]["method"] == "bp"
+            assert not exact or block["cosine"]["value"] == pytest.approx(1)
     runs = pd.read_csv(finished / "results/tidy/runs.csv")
     assert set(zip(runs["setting"], runs["run"])) == RUNS
-    for architecture in ARCHITECTURES:
-        rows = (finished / f"results/tables/{architecture}.md").read_text().count(
-            "\n|"
-        ) - 2  # the head
-        assert rows == sum(architecture == name for name, _ in RUNS)
     assert planned(finished, config="configs/ci.yaml") == {}

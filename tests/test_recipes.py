@@ -41,21 +41,25 @@ def chain(scope, x):
     return states, model.head(states[-1])
 
 
+def sweep(scope, s, forces=(0, 0, 0)):
+    """The hidden states of an equilibrium network, each from its neighbours and a force on it."""
+    layers, s = scope["model"].layers, [*s]
+    for i, layer in enumerate(layers, 1):
+        above = s[i + 1] @ layers[i][0].weight if i < 3 else 0
+        s[i] = torch.tanh(
+            F.linear(s[i - 1], layer[0].weight, layer[0].bias) + above + forces[i - 1]
+        )
+    return s
+
+
 def relaxed(scope, x):
-    """One sweep at the fixed point, written out."""
-    model = scope["model"]
-    weights, biases = zip(*((layer[0].weight, layer[0].bias) for layer in model.layers))
+    """One sweep at the fixed point."""
     with torch.no_grad():
         s = chain(scope, x)[0]
         for _ in range(500):
-            for i in (1, 2, 3):
-                above = s[i + 1] @ weights[i] if i < 3 else 0
-                s[i] = torch.tanh(s[i - 1] @ weights[i - 1].T + biases[i - 1] + above)
-    states = [s[0].requires_grad_()]
-    for i in (1, 2, 3):
-        above = s[i + 1] @ weights[i] if i < 3 else 0
-        states.append(torch.tanh(states[-1] @ weights[i - 1].T + biases[i - 1] + above))
-    return states, model.head(states[-1])
+            s = sweep(scope, s)
+    states = sweep(scope, [s[0].requires_grad_(), *s[1:]])
+    return states, scope["model"].head(states[-1])
 
 
 def goodness(scope, x):
@@ -71,10 +75,10 @@ def goodness(scope, x):
 
 
 def fed(scope, x):
-    layers = scope["fed"]
-    first = torch.tanh(x @ layers[0].weight.T + layers[0].bias)
-    second = torch.tanh(first @ layers[2].weight.T + layers[2].bias)
-    return [first, second], second @ layers[4].weight.T + layers[4].bias
+    first, second, last = (scope["fed"][i] for i in (0, 2, 4))
+    one = torch.tanh(F.linear(x, first.weight, first.bias))
+    two = torch.tanh(F.linear(one, second.weight, second.bias))
+    return [one, two], F.linear(two, last.weight, last.bias)
 
 
 def tokens(scope, ids):
@@ -164,14 +168,11 @@ def pepita(scope, x, y, states):
 
 def implicit(scope, x, y, states):
     """The gradient by a force on every state, through the whole relaxation."""
-    model = scope["model"]
     forces = [torch.zeros_like(h).requires_grad_() for h in states[1:]]
     s = [h.detach() for h in states]
     for _ in range(100):
-        for i, layer in enumerate(model.layers, 1):
-            above = s[i + 1] @ model.layers[i][0].weight if i < 3 else 0
-            s[i] = torch.tanh(layer[0](s[i - 1]) + above + forces[i - 1])
-    return torch.autograd.grad(F.cross_entropy(model.head(s[-1]), y), forces)
+        s = sweep(scope, s, forces)
+    return torch.autograd.grad(F.cross_entropy(scope["model"].head(s[-1]), y), forces)
 
 
 def backpropagated(scope, x, y, states):
@@ -257,12 +258,3 @@ def test_a_recipe_reports_the_cosines_of_its_credits_which_are_those_of_the_rule
     expected = rule(scope, x, y, [h.detach() for h in states])
     likeness = cosines(credits, expected)
     assert all(value >= least for value in likeness[-1 if rule is backpropagated else 0 :])
-
-
-def test_the_layers_of_biotorch_as_they_are_give_no_cosine():
-    scope = ran("BioTorch")
-    names = scope["Description"](["1", "3"])
-    report = scope["diagnose"](
-        scope["fed"], scope["batches"], 0.25, description=names, credits=scope["credits"]
-    )
-    assert report.untrue == (0, 1) and report.credit[0]["cosine"].value is None

@@ -113,25 +113,6 @@ def test_z_is_the_distance_from_the_null_seed_by_seed():
     ]  # fmt: skip
 
 
-def test_findings_by_hand():
-    bp = run("bp", accuracy=[0.50, 0.52, 0.54], max_growth=[10.0, 100.0, 1000.0], hidden_norm_last=[400.0, 40.0, 4.0],
-             deep_rho_at_input=0.5)  # fmt: skip
-    findings = "tools.findings_tables:findings"
-    row, single = rows_of(findings, bp, run("dfa", 1, accuracy=0.3, cosines=(0.4, -0.2)))
-    assert row["accuracy (%)"] == r"52.0 \[47.0, 57.0\]"  # 2 t(.975, 2) / sqrt(3) = 4.97
-    assert row["margin over own frozen (points)"] == r"+12.0 \[+7.0, +17.0\]"
-    assert row["log10 max growth"] == r"2.00 \[-0.48, 4.48\]"
-    assert row["log10 ||h_L|| / ||h_0||"] == r"1.00 \[-1.48, 3.48\]"
-    assert (single["accuracy (%)"], single["deep rho, float32"]) == ("30.0", "-0.100")
-
-
-def test_which_check_decides_by_hand():
-    kind = "tools.findings_tables:deciding_checks"
-    found = build(kind, run("bp", fires="c"), run("dfa", fires="bc")).values.set_index("check")
-    assert found["fires"].to_dict() == {"scale": 0, "reference": 3, "stability": 6, "depth": 0}
-    assert found["alone"].to_dict() == {"scale": 0, "reference": 0, "stability": 3, "depth": 0}
-
-
 def test_missing_numbers_are_counted():
     (row,) = rows_of("main_audit", run("fa", 2, accuracy=[0.3, 0.4], own_frozen_acc=[0.2, None]))
     assert (row["n"], row["accuracy (%)"]) == ("2", "35.0 ± 7.1")

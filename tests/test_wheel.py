@@ -12,7 +12,6 @@ import torch
 from projects import ROOT, python
 
 from fa_audit import Description, diagnose
-from fa_audit.experiments.config_file import load_config
 
 pytestmark = pytest.mark.slow
 MEGABYTES = 6
@@ -116,12 +115,3 @@ def test_boards_and_reports_work_in_an_empty_folder(installed):
     drawn = {path.name for path in (folder / "drawn").iterdir()}
     assert drawn >= {"audit_overview.pdf", "layers.png", "board.pdf", "board.tex"}
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-def test_a_wheel_has_the_trajectories_that_figures_draw(installed):
-    folder, said = installed
-    config, _ = load_config(ROOT / "configs/measured.yaml")
-    figures = {name: config["figures"][name] for name in ("trajectories", "penalty_rescue")}
-    (folder / "two.json").write_text(json.dumps(config | {"figures": figures, "tables": {}}))
-    said("draw --configfile two.json --output two")
-    assert len(list(folder.glob("two/figures/*.pdf"))) == 2

@@ -77,15 +77,9 @@ FIGURES_OF_EP = [f"figure={name}" for name in ("audit_overview", "trajectories",
 # What is done to a finished project -> the edit; planned jobs by rule, their number or their
 # wildcards; the other rules that may be planned; what is asked for.
 PLANS = {
-    "nothing": (untouched, {}, set()),
     "a checkout": (checked_out, {}, set()),
     "a folder of data that is missing and not needed": (without_data, {}, set()),
     "no records and newer sources": (without_records, {}, set()),
-    "a deleted figure": (
-        deleted("results/figures/trajectories.pdf"),
-        {"draw_figure": ["figure=trajectories"]},
-        set(),
-    ),
     "a method": (
         appended("src/fa_audit/methods/ep.py"),
         {"train_network": runs("student_mlp", "ep", "ep+frozen")},
@@ -95,19 +89,6 @@ PLANS = {
         deleted("results/trajectories/student_mlp/ep/seed1.csv"),
         {"train_network": runs("student_mlp", "ep"), "audit_network": runs("student_mlp", "ep")},
         AFTER_AUDITS,
-    ),
-    "a deleted sidecar of a baseline": (
-        deleted("results/checkpoints/student_mlp/ep+frozen/seed1.json"),
-        {
-            "train_network": runs("student_mlp", "ep+frozen"),
-            "audit_network": runs("student_mlp", "ep"),
-        },
-        AFTER_TRAININGS,
-    ),
-    "the deleted audits of a setting": (
-        deleted("results/tidy/student_mlp/audits.json"),
-        {"tidy_setting": ["setting=student_mlp"]},
-        {"tidy", *DRAWN},
     ),
     "a label": (configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table"}),
     "a seed": (
@@ -145,12 +126,6 @@ PLANS = {
         appended("reference/published.yaml", "# edited\n"),
         {"build_scorecard": [""]},
         {"draw_scorecard"},
-    ),
-    "one figure in a fresh folder": (
-        without_results,
-        {"draw_figure": ["figure=verdict_matrix"], "train_network": 10},
-        {"share_run", "prepare_data", "audit_network", "collect_baseline", "tidy_setting"},
-        "results/figures/verdict_matrix.pdf",
     ),
     "a copied run in a fresh folder": (
         without_results,
@@ -206,8 +181,8 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
     assert int(trainings) - int(done) == len(jobs.get("train_network", ()))
     if not targets:
         assert (hours == on_gpu == "0.0") == (not {"train_network", "audit_network"} & set(jobs))
-        # By results/benchmarks, where every run was timed; a sidecar has the number of epochs.
-        assert "sidecar" in name or not set("~?") & set(hours)
+        # By results/benchmarks, where every run was timed.
+        assert not set("~?") & set(hours)
 
 
 @pytest.mark.parametrize("words", REFUSED)
