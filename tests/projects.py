@@ -40,13 +40,8 @@ def copy_sources(folder):
             shutil.copyfile(ROOT / name, folder / name)
             continue
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "provided")  # links to here
-        shutil.copytree(
-            ROOT / name,
-            folder / name,
-            copy_function=shutil.copyfile,
-            ignore=ignore,
-            dirs_exist_ok=True,
-        )
+        options = {"copy_function": shutil.copyfile, "ignore": ignore, "dirs_exist_ok": True}
+        shutil.copytree(ROOT / name, folder / name, **options)
     return folder
 
 
@@ -61,15 +56,7 @@ def write_config(folder, config, name="tiny.yaml"):
 
 def command(*arguments, config="tiny.yaml"):
     configured = ["--configfile", config] if config else []
-    return [
-        sys.executable,
-        "-m",
-        "snakemake",
-        *arguments,
-        "--resources",
-        "gpu=0",
-        *configured,
-    ]
+    return [sys.executable, "-m", "snakemake", *arguments, "--resources", "gpu=0", *configured]
 
 
 def python(folder, *arguments, **environment):
@@ -119,26 +106,18 @@ EXPERIMENT = {  # of the first published number: the setting resmlp of configs/t
     "batch_size": 128,
 }
 TINY = EXPERIMENT | {"seeds": [1], "runs": ["dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
-COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "value"}
-COMMON |= {"value": 0.5, "deviation": None, "tolerance": 0.5}
-FLAG = {
-    "setting": "resmlp",
-    "n": 1,
-    "seeds": [1],
-    "source": "a paper",
-    "kind": "verdict",
-    "value": True,
-}
-FLAG |= {"run": "fa", "quantity": "scale_fires", "claim": "explodes"}
+COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper"}
+VALUE = COMMON | {"kind": "value", "value": 0.5, "deviation": None, "tolerance": 0.5}
+FLAG = {"run": "fa", "quantity": "scale_fires", "claim": "explodes", "kind": "verdict"}
 PUBLISHED = {
     "claims": {"explodes": "FA explodes"},
     "scripts": {"released": {}},
     "settings": {"resmlp": EXPERIMENT | {"script": "released", "reason": "the only one"}},
     "entries": [
-        COMMON | {"run": "bp", "quantity": "accuracy"},
-        FLAG,
-        COMMON | {"run": "bp", "quantity": "clamped_cosine_at_input", "layer": 1},
-        COMMON | {"run": "bp", "quantity": "test_accuracy", "epoch": 1},
+        VALUE | {"run": "bp", "quantity": "accuracy"},
+        COMMON | FLAG | {"value": True},
+        VALUE | {"run": "bp", "quantity": "clamped_cosine_at_input", "layer": 1},
+        VALUE | {"run": "bp", "quantity": "test_accuracy", "epoch": 1},
     ],
 }
 MODEL = {
@@ -173,19 +152,16 @@ def finished_project(tmp_path_factory):
 
 def audits(folder):
     """Every audit of a project, by its run."""
-    return {
-        RunKey.of(path): json.loads(path.read_text())
-        for path in folder.glob("results/audits/*/*/*.json")
-    }
+    paths = folder.glob("results/audits/*/*/*.json")
+    return {RunKey.of(path): json.loads(path.read_text()) for path in paths}
 
 
 def check_evidence(audit):
     """Check that every layer was measured, and that all blocks but the frozen ones moved if
     anything was trained.
     """
-    assert all(
-        math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"]
-    )
+    for layer in audit["layers"]:
+        assert math.isfinite(layer["hidden_norm"] * layer["grad_norm"])
     assert all(abs(block["cosine"]["value"]) <= 1 for block in audit["credit"])
     moved = [block["feature_drift"]["value"] > 0 for block in audit["credit"]]
     still = audit["spec"]["frozen_blocks"] if audit["spec"]["epochs"] else len(moved)
@@ -199,7 +175,8 @@ def plan_of(said):
     """
     jobs = {}
     for block in re.split(r"\n *(?=\[|rule |localrule )", said):
-        if match := re.match(r"(?:local)?rule (\w+):", block):
+        match = re.match(r"(?:local)?rule (\w+):", block)
+        if match:
             wildcards = re.search(r"wildcards: (.*)", block)
             jobs.setdefault(match[1], []).append(wildcards[1] if wildcards else "")
     jobs.pop("all", None)

@@ -11,11 +11,10 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from getpass import getuser
 from pathlib import Path
 
-PROGRAMS = (
+PROGRAMS = [
     "setpriv",
     "munged",
     "slurmctld",
@@ -26,7 +25,7 @@ PROGRAMS = (
     "scontrol",
     "scancel",
     "sinfo",
-)
+]
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin"
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "TERM")  # what it starts is ended when the test dies
 PATIENCE = 60  # seconds until a daemon must have answered
@@ -98,12 +97,11 @@ class Cluster:
         ).stdout
 
     def jobs(self):
-        """Every submission so far as ``{field: value}``, in order; the times in seconds since 1970."""
+        """Every submission so far as ``{field: value}``, in order."""
         shown = self.ask("scontrol", "--oneliner", "show", "job")
-        return sorted(
-            map(_fields, re.findall("^JobId=.*", shown, re.MULTILINE)),
-            key=lambda job: int(job["JobId"]),
-        )
+        lines = re.findall("^JobId=.*", shown, re.MULTILINE)
+        jobs = [dict(re.findall(r"(\S+?)=(.*?)(?=\s+\S+?=|\s*$)", line)) for line in lines]
+        return sorted(jobs, key=lambda job: int(job["JobId"]))
 
     def cancel_all(self):
         """End every job: a step's process would outlive slurmd."""
@@ -116,14 +114,6 @@ class Cluster:
             return "idle" in self.ask("sinfo", "--noheader", "--format=%T")
         except subprocess.CalledProcessError:
             return False
-
-
-def _fields(line):
-    job = dict(re.findall(r"(\S+?)=(.*?)(?=\s+\S+?=|\s*$)", line))
-    times = {name: job[name] for name in ("SubmitTime", "StartTime", "EndTime")}
-    return job | {
-        k: datetime.fromisoformat(v).timestamp() for k, v in times.items() if v[0].isdigit()
-    }
 
 
 def missing():
@@ -179,18 +169,10 @@ def _free_ports(count):
 
 
 def _munged(folder):
-    files = {
-        "socket": "socket",
-        "key-file": "key",
-        "pid-file": "pid",
-        "log-file": "log",
-        "seed-file": "seed",
-    }
-    return [
-        "munged",
-        "--foreground",
-        *(f"--{option}={folder}/munge.{ending}" for option, ending in files.items()),
-    ]
+    command = ["munged", "--foreground", f"--socket={folder}/munge.socket"]
+    for name in ("key", "pid", "log", "seed"):
+        command.append(f"--{name}-file={folder}/munge.{name}")
+    return command
 
 
 @contextmanager
