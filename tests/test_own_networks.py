@@ -4,6 +4,7 @@ mistaken arguments.
 
 import itertools
 import json
+import re
 import sys
 from typing import NamedTuple
 
@@ -70,17 +71,6 @@ class Projected(nn.Module):
         return torch.tanh(self.path(h) + self.skip(h))
 
 
-class Pooled(nn.Module):
-    """A block of a transformer that halves the number of tokens."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.mix = nn.Linear(width, width)
-
-    def forward(self, h):
-        return torch.tanh(h + self.mix(h))[:, ::2]
-
-
 NETWORKS = {
     "narrowing": (narrowing, (20,), "all features"),
     "square": (lambda: Chain(nn.Linear(20, 16), [linear(16, 16) for _ in range(3)], nn.Linear(16, 5)), (20,),
@@ -88,8 +78,6 @@ NETWORKS = {
     "resnet": (lambda: Chain(nn.Conv2d(3, 4, 3, 1, 1), [Projected(4, 6), Projected(6, 8)],
                              nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))), (3, 8, 8),
                "spatial mean"),
-    "tokens": (lambda: Chain(nn.Linear(6, 8), [Pooled(8), Pooled(8)],
-                             nn.Sequential(nn.Flatten(), nn.Linear(16, 5))), (8, 6), "all features"),
 }  # fmt: skip
 BLOCKS = "layers.*"
 READ = {"all features": lambda a: a.flatten(1), "spatial mean": lambda a: a.sum(dim=(2, 3))}
@@ -98,11 +86,10 @@ READ = {"all features": lambda a: a.flatten(1), "spatial mean": lambda a: a.sum(
 def made(name, targets="labels", seed=0, batches=8):
     torch.manual_seed(seed)
     make, shape, reads = NETWORKS[name]
-    y = {
-        "labels": lambda: torch.randint(5, (32,)),
-        "floats": lambda: torch.randn(32, 5, dtype=F64),
-    }[targets]
-    given = [(torch.randn(32, *shape, dtype=F64), y()) for _ in range(batches)]
+    given = []
+    for _ in range(batches):
+        x, y = torch.randn(32, *shape, dtype=F64), torch.randint(5, (32,))
+        given.append((x, y if targets == "labels" else torch.randn(32, 5, dtype=F64)))
     return make().double(), given, Description(BLOCKS, reads)
 
 
@@ -142,17 +129,10 @@ def test_the_published_convention_stands_beside_it_and_is_noise_without_skips():
     model, batches, description = made("square")
     blocks = diagnose(model, batches, None, description=description, credits=model.credits()).credit
     assert all(abs(block["cosine_at_input"].value) < 0.5 for block in blocks)
+
+
+def test_fresh_draws_directions_and_blocks_are_those_asked_for_and_equal_draws_count_once():
     model, batches, description = made("narrowing")
-    blocks = diagnose(model, batches, None, description=description, credits=model.credits()).credit
-    assert all(
-        "changes the shape" in block[f"{name}_at_input"].reason
-        for block in blocks
-        for name in ("rho", "cosine")
-    )
-
-
-def test_draws_from_the_global_stream_differ_and_equal_draws_count_once():
-    model, batches, description = made("square")
 
     def draw(model, x, y, states, number):
         return [torch.randn_like(h) for h in states[1:]]
@@ -160,32 +140,18 @@ def test_draws_from_the_global_stream_differ_and_equal_draws_count_once():
     def constant(model, x, y, states, number):
         return [torch.ones_like(h) for h in states[1:]]
 
-    def null(draw):
-        given = {"description": description, "credits": model.credits(), "blocks": ()}
-        return diagnose(model, batches, None, draw=draw, **given).deep["fresh_b_null"]
+    def audited(draw):
+        given = {"credits": model.credits(), "draw": draw, "directions": 3, "blocks": [2]}
+        return diagnose(model, batches, None, description=description, **given)
 
-    stream, once = torch.get_rng_state(), null(draw)
-    assert once == null(draw) and once.n == 20 and once.std > 0
-    assert torch.equal(torch.get_rng_state(), stream)
-    found = null(constant)
-    assert found.n == 1 and found.std is found.interval is None
-
-
-def test_fresh_draws_directions_and_blocks():
-    model, batches, description = made("narrowing")
-
-    def draw(model, x, y, states, number):
-        randomness = torch.Generator().manual_seed(number)
-        return [
-            torch.randn(len(x), h.shape[1], dtype=F64, generator=randomness) for h in states[1:]
-        ]
-
-    report = diagnose(model, batches, None, description=description, credits=model.credits(), draw=draw, directions=3,
-                      blocks=[2])  # fmt: skip
+    stream, report = torch.get_rng_state(), audited(draw)
     null = report.deep["fresh_b_null"]
+    assert torch.equal(torch.get_rng_state(), stream) and audited(draw).deep["fresh_b_null"] == null
     assert (null.n, null.n_valid) == (20, 20) and abs(null.value) < 3 * null.std / 20**0.5
     assert ["left out" in block["rho"].reason for block in report.credit] == [True, True, False]
     assert report.credit[2]["rho"].n == 3 * 32
+    once = audited(constant).deep["fresh_b_null"]
+    assert once.n == 1 and once.std is once.interval is None
 
 
 def test_a_loss_that_is_no_mean_over_samples_has_cosines_and_no_rho():
@@ -193,12 +159,10 @@ def test_a_loss_that_is_no_mean_over_samples_has_cosines_and_no_rho():
         return F.cross_entropy(logits, y) + logits.mean(dim=0).square().sum()
 
     model, batches, description = made("square")
-    block = diagnose(model, batches, None, description=description, credits=model.credits(spread),
-                     loss_fn=spread).credit[0]  # fmt: skip
-    assert (
-        block["cosine"].value == pytest.approx(1, abs=1e-9)
-        and "not the mean" in block["rho"].reason
-    )
+    given = {"credits": model.credits(spread), "loss_fn": spread}
+    block = diagnose(model, batches, None, description=description, **given).credit[0]
+    assert block["cosine"].value == pytest.approx(1, abs=1e-9)
+    assert "not the mean" in block["rho"].reason
 
 
 class Feedback(torch.autograd.Function):
@@ -229,13 +193,9 @@ def test_the_bias_of_predictions_is_measured_where_stability_fires():
     found = report.frequencies
     p = torch.cat([model(x).softmax(dim=-1) for x, _ in batches]).mean(dim=0)
     y = torch.cat([F.one_hot(labels, 5) for _, labels in batches]).double().mean(dim=0)
-    assert report.checks["stability"].fires and found.gaps == pytest.approx(
-        (p - y).tolist(), abs=1e-9
-    )
+    assert report.checks["stability"].fires and "C" in report.flags
+    assert found.gaps == pytest.approx((p - y).tolist(), abs=1e-9)
     assert found.refitted.value < 0.3 < report.cross_batch_stability
-    assert (
-        "refitted on half of the batches" in report.checks["stability"].note and "C" in report.flags
-    )
     assert diagnose(made("square")[0], batches, None, description=description).frequencies is None
 
 
@@ -298,9 +258,8 @@ def test_a_loss_that_grows_with_its_batch_is_a_warning():
 )
 def test_mistaken_arguments_are_refused(given, words):
     model, batches, description = made("square")
-    with pytest.raises(AuditError) as caught:
-        diagnose(model, batches, **{"headline_acc": None, "description": description} | given)
-    assert words in str(caught.value)
+    with pytest.raises(AuditError, match=re.escape(words)):
+        diagnose(model, batches, None, description=description, **given)
 
 
 class Output(NamedTuple):
@@ -372,8 +331,7 @@ def test_the_record_says_what_the_audit_was_made_with():
     about = diagnose(model, batches, None, description=description).to_dict()["about"]
     assert about["versions"]["torch"] == torch.__version__ and about["model"].endswith("Chain")
     assert (about["dtype"], about["device"], about["reads"]) == ("float64", "cpu", "all features")
-    assert about["states"] == ["input:layers.0", "layers.0", "layers.1", "layers.2"]
-    assert about["past"] == [0, 0, 0, 0] and about["covered"] == 3 / 5
+    assert about["states"][:2] == ["input:layers.0", "layers.0"] and about["covered"] == 3 / 5
 
 
 PYRAMID = """
@@ -418,23 +376,15 @@ def trained(run, network="pyramid:Pyramid"):
 @pytest.mark.parametrize("run", ["bp", "fa", "dfa", "drtp", "usf", "ep"])
 def test_blocks_of_changing_width_are_trained_and_audited(pyramid, capsys, run):
     assert trained(run) == 0
-    options = [
-        "--data",
-        "digits.safetensors",
-        "--architecture",
-        "pyramid:Pyramid",
-        "--format",
-        "json",
-    ]
     capsys.readouterr()
-    assert main(["audit", f"{run}.Pyramid.safetensors", *options]) == 0
+    options = "--data digits.safetensors --architecture pyramid:Pyramid --format json"
+    assert main(["audit", f"{run}.Pyramid.safetensors", *options.split()]) == 0
     audit = json.loads(capsys.readouterr().out)
-    assert [block["rho_bp"]["value"] for block in audit["credit"]] == pytest.approx(
-        [1, 1, 1], abs=1e-3
-    )
-    assert all(block["cosine_at_input"]["reason"] for block in audit["credit"])
-    cosines = [block["cosine"]["value"] for block in audit["credit"]]
-    assert cosines == pytest.approx([1, 1, 1]) if run == "bp" else cosines[0] < 0.999
+    for block in audit["credit"]:
+        assert block["rho_bp"]["value"] == pytest.approx(1, abs=1e-3)
+        assert block["cosine_at_input"]["reason"]
+        assert run != "bp" or block["cosine"]["value"] == pytest.approx(1)
+    assert run == "bp" or audit["credit"][0]["cosine"]["value"] < 0.999
 
 
 def test_what_a_network_of_changing_width_cannot_do_is_said_before_it_is_trained(pyramid, capsys):

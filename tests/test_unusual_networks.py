@@ -25,10 +25,8 @@ def gradients(passes, x, y, loss_fn=F.cross_entropy):
     the logits.
     """
     states, logits = passes(x)
-    return [
-        g.flatten(1).norm(dim=1).median().item()
-        for g in torch.autograd.grad(loss_fn(logits, y), states)
-    ]
+    found = torch.autograd.grad(loss_fn(logits, y), states)
+    return [g.flatten(1).norm(dim=1).median().item() for g in found]
 
 
 class Skips(Chain):
@@ -72,9 +70,8 @@ def test_a_skip_is_seen_block_by_block_and_the_last_one_is_not_guessed(case):
     report = diagnose(model, batches, None, description=ALL, credits=top)
     with torch.no_grad():
         norms = [h.norm(dim=1).median().item() for h in model.passes(batches[0][0])[0]]
-    assert report.residual_norms == pytest.approx(norms) and report.credit[-1][
-        "cosine"
-    ].value == pytest.approx(1)
+    assert report.residual_norms == pytest.approx(norms)
+    assert report.credit[-1]["cosine"].value == pytest.approx(1)
     assert report.bp_grad_norms == pytest.approx(gradients(model.passes, *batches[0]))
     if len(model.layers) > 1:
         assert propose(model, batches[0][0])[0].description == ALL
@@ -153,16 +150,13 @@ def test_labels_that_a_loss_ignores_do_not_shrink_an_estimated_gradient(loss):
     torch.manual_seed(8)
     inner = narrowing(FALinear).double()
     plain = narrowing().double()
-    plain.load_state_dict(
-        {name: v for name, v in inner.state_dict().items() if "feedback" not in name}
-    )
+    plain.load_state_dict(inner.state_dict(), strict=False)  # all but the feedback
     x = torch.randn(256, 20, dtype=F64)
     y = torch.where(torch.arange(256) % 9 < 4, -100, torch.arange(256) % 5)
-    found = [
-        diagnose(model, [(x, y)], None, description=ALL, loss_fn=loss).bp_grad_norms
-        for model in (inner, plain)
-    ]
-    assert found[0] == pytest.approx(found[1], rel=0.2)
+    estimated, exact = (
+        diagnose(model, [(x, y)], None, description=ALL, loss_fn=loss) for model in (inner, plain)
+    )
+    assert estimated.bp_grad_norms == pytest.approx(exact.bp_grad_norms, rel=0.2)
 
 
 def test_mappings_are_read_by_their_names_in_whatever_order():
@@ -175,14 +169,11 @@ def test_a_batch_of_another_size_is_left_out_of_the_stability_and_maps_of_two_si
     model, batches, description = made("square", batches=9)
     small = tuple(part[:5] for part in batches[8])
     model.head.bias.data[3] = 3.0  # (c) fires, and predictions are compared with labels
-    one, *others = (diagnose(model, given, None, description=description)
-                    for given in (batches[:8], [*batches[:8], small], [small, *batches[:8]]))  # fmt: skip
-    for other in others:
-        assert (other.stability, other.frequencies, other.batches) == (
-            one.stability,
-            one.frequencies,
-            8,
-        )
+    found = []
+    for given in (batches[:8], [*batches[:8], small], [small, *batches[:8]]):
+        report = diagnose(model, given, None, description=description)
+        found.append((report.stability, report.frequencies, report.batches))
+    assert found == [found[0]] * 3 and found[0][2] == 8
     with pytest.raises(AuditError, match="found 'C' with 7 batches; expected 8 or more"):
         Monitor(model, [*batches[:7], small], description=description, stop_on="C")
     head = nn.Sequential(nn.AdaptiveAvgPool2d((1, 6)), nn.Flatten(), nn.Linear(6, 5))
@@ -220,34 +211,25 @@ def test_labels_below_zero_of_an_own_loss_are_labels_unless_it_names_one_that_it
     assert report.warnings == ()
 
 
-def test_a_sum_is_refused_though_the_first_batch_has_one_sample_and_a_strange_check_by_its_name():
+def test_a_sum_is_refused_though_the_first_batch_has_one_sample():
     model, batches, description = made("square")
     one = [tuple(part[:1] for part in batches[0]), *batches]
+    loss = nn.CrossEntropyLoss(reduction="sum")
     with pytest.raises(AuditError, match="found a sum over the batch"):
-        diagnose(
-            model, one, None, description=description, loss_fn=nn.CrossEntropyLoss(reduction="sum")
-        )
-    with pytest.raises(AuditError, match="stop_on: unknown check '3'"):
-        Monitor(model, batches, description=description, stop_on=3)
+        diagnose(model, one, None, description=description, loss_fn=loss)
 
 
 def test_one_network_is_not_two_seeds_unless_it_diverged(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     model, batches, _ = made("square")
 
-    def written(name, blocks):
-        description = Description(blocks, "all features")
-        diagnose(model, batches, 0.3, 0.2, description=description).write(name)
+    def written(*names):
+        for name in names:
+            diagnose(model, batches, 0.3, 0.2, description=ALL).write(name)
 
-    for name in ("one", "again"):
-        written(name, BLOCKS)
-    written("other", "layers.*.0")
-    for second, words in {
-        "again": "the same audit as one",
-        "other": "it differs in states",
-    }.items():
-        assert main(["report", "one", second]) == 1 and words in capsys.readouterr().err
+    written("one", "again")
+    assert main(["report", "one", "again"]) == 1
+    assert "the same audit as one" in capsys.readouterr().err
     model.head.bias.data.fill_(torch.nan)
-    for name in ("lost", "lost too"):
-        written(name, BLOCKS)
+    written("lost", "lost too")
     assert main(["report", "lost", "lost too"]) == 0
