@@ -70,9 +70,8 @@ def test_every_audited_run_of_the_paper_has_its_frozen_baselines():
                 assert roles == {}
                 continue
             compared += 1
-            spec, own, bp = (
-                setting.spec(name, setting.seeds[0]) for name in (run, roles["own"], roles["bp"])
-            )
+            names = (run, roles["own"], roles["bp"])
+            spec, own, bp = (setting.spec(name, setting.seeds[0]) for name in names)
             depth = dict(spec.architecture_options)["depth"]
             plain = {"penalty": 0.0, "random_targets": False, "monitor": ()}
             assert own == replace(spec, frozen_blocks=depth, **plain)
@@ -109,9 +108,8 @@ def test_a_setting_expands_to_full_specifications_of_its_runs_and_seeds():
         lr=1.0,
         seed=7,
     )
-    for run, seed, word in (("dfa+shallow", 1, r"'dfa\+shallow'"), ("dfa", 8, "'8'")):
-        with pytest.raises(AuditError, match=word):
-            setting.spec(run, seed)
+    with pytest.raises(AuditError, match="'8'"):
+        setting.spec("dfa", 8)
 
 
 def test_a_sweep_is_every_method_at_every_penalty_and_a_ladder_every_number_of_frozen_blocks():
@@ -126,14 +124,9 @@ def test_a_sweep_is_every_method_at_every_penalty_and_a_ladder_every_number_of_f
 
 
 def test_snapshots_are_runs_after_earlier_epochs():
-    sweep = {
-        "sweep": {"methods": ["fa"], "penalties": [0.1]},
-        "ladder": ["ep"],
-        "epochs": 3,
-        "snapshots": [0, 2, 1, 3],
-    }
+    sweep = {"ladder": ["ep"], "epochs": 3, "snapshots": [0, 2, 1, 3]}
     grid = grid_of(a=BLOCK | sweep, again=BLOCK | sweep | {"runs": ["bp+epoch2"], "snapshots": [1]})
-    for run in ("bp", "dfa", "fa+penalty1e-1", "ep", "ep+frozen1", "dfa+frozen", "bp+shallow"):
+    for run in ("bp", "dfa", "ep", "ep+frozen1", "dfa+frozen", "bp+shallow"):
         whole = grid.spec(RunKey("a", run, 1))
         for epoch in range(3):
             part = grid.spec(RunKey("a", f"{run}+epoch{epoch}", 1))
@@ -148,16 +141,13 @@ def test_snapshots_are_runs_after_earlier_epochs():
 def test_a_block_that_varies_something_is_one_setting_for_each_combination():
     varied = without("epochs") | {"vary": {"epochs": [1, 3], "residual": [True, False]}}
     grid = grid_of(sweep=varied)
-    found = {}
+    found = []
     for name in grid.named(["sweep"]):
         spec = grid.settings[name].spec("dfa", 1)
-        found[name] = (spec.epochs, dict(spec.architecture_options)["residual"])
-    assert found == {
-        f"sweep_epochs{epochs}_residual{str(flag).lower()}": (epochs, flag)
-        for epochs in (1, 3)
-        for flag in (True, False)
-    }
-    assert grid.named(["sweep_epochs3_residualtrue", "sweep"])[:2] == [*found][2::-2]
+        flag = dict(spec.architecture_options)["residual"]
+        assert name == f"sweep_epochs{spec.epochs}_residual{str(flag).lower()}"
+        found.append((spec.epochs, flag))
+    assert found == [(1, True), (1, False), (3, True), (3, False)]
     # Names are without points and signs.
     searched = {"lr": [0.0025, 1.0], "normalise": [False], "optimiser": ["sgd"]}
     grid = grid_of(tuned=BLOCK | {"validation": 0.1, "vary": searched})
@@ -184,8 +174,6 @@ def test_the_monitor_is_for_runs_and_not_for_baselines():
     assert setting.spec("dfa", 1).monitor == (("D1", 9.0), ("D2", 1e-7))
     assert setting.spec("dfa+frozen", 1).monitor == setting.spec("bp+shallow", 1).monitor == ()
     assert setting_of(BLOCK).spec("dfa", 1).monitor == ()
-    own = {"settings": {"a": BLOCK | {"monitor": {"stop_on": ["D1"]}}}} | limits
-    assert read_grid(own).setting("a").spec("dfa", 1).monitor == (("D1", 9.0),)
 
 
 def test_a_run_that_settings_share_is_trained_in_the_first_of_them():

@@ -4,7 +4,6 @@ The promises that all methods share are checked by the conformance suite, `fa_au
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from torch import nn
 
 from fa_audit.core.errors import AuditError
 from fa_audit.methods.method import load_method
-from fa_audit.methods.transport import fan_in
+from fa_audit.methods.transport import block_weights, fan_in
 from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -83,52 +82,32 @@ def test_random_magnitudes_are_half_normal_with_variance_of_one_over_fan_in(make
 
 def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
     learner, fixed = learner_of("brsf", shape=SHAPE), learner_of("frsf", shape=SHAPE)
-    frozen, randomness = (
-        [b.clone() for b in fixed.state.buffers()],
-        torch.Generator().manual_seed(4),
-    )
-    drawn = [[b.clone() for b in learner.state.buffers()]]
+    randomness = torch.Generator().manual_seed(4)
     for _ in range(3):
+        before = [[b.clone() for b in each.state.buffers()] for each in (learner, fixed)]
         learn(learner, *batch, randomness)
         learn(fixed, *batch, randomness)
-        drawn.append([b.clone() for b in learner.state.buffers()])
-    assert all(
-        not (a == b).any() for old, new in pairwise(drawn) for a, b in zip(old, new, strict=True)
-    )
-    assert all(map(torch.equal, fixed.state.buffers(), frozen))
-
-
-def partners(learner):
-    """``(name, W, B)`` of every weight of the blocks."""
-    named = [(n, p) for n, p in learner.network.blocks.named_parameters() if p.dim() > 1]
-    return [
-        (n, w.detach(), learner.state.get_parameter(n.replace(".", "_")).detach()) for n, w in named
-    ]
-
-
-def batches(count):
-    return [batch_of(SHAPE, seed=100 + step) for step in range(count)]
+        assert not any((a == b).any() for a, b in zip(learner.state.buffers(), before[0]))
+        assert all(map(torch.equal, fixed.state.buffers(), before[1]))
 
 
 def test_frozen_blocks_keep_forward_and_feedback_weights():
     learner = learner_of("kolen_pollack", frozen_blocks=2, weight_decay=0.5, lr=0.01, shape=SHAPE)
-    before = [(name, w.clone(), b.clone()) for name, w, b in partners(learner)]
-    take_steps(learner, batches(3))
-    for (name, w, b), (_, old_w, old_b) in zip(partners(learner), before, strict=True):
-        assert torch.equal(w, old_w) == torch.equal(b, old_b) == (not name.startswith("2.")), name
+    pairs = {}
+    for name, w in block_weights(learner.network):
+        pairs[name] = w, learner.state.get_parameter(name)
+    before = {name: [p.detach().clone() for p in pair] for name, pair in pairs.items()}
+    take_steps(learner, [batch_of(SHAPE, seed=100 + step) for step in range(3)])
+    for name, pair in pairs.items():
+        kept = [torch.equal(*each) for each in zip(pair, before[name])]
+        assert kept == [not name.startswith("2_")] * 2, name
 
 
 def test_drtp_projects_the_label_through_each_block_s_matrix(batch):
     learner = learner_of("drtp", shape=SHAPE)
-    b, credits = (
-        [learner.state.get_buffer(f"B{layer}") for layer in range(3)],
-        listed_credits(learner, *batch),
-    )
-    for row, label in enumerate(batch[1]):
-        hand = [matrix.mean(dim=1) - matrix[:, label] for matrix in (b[0], *b)]
-        torch.testing.assert_close(
-            [credit[row] for credit in credits], hand, rtol=1e-12, atol=1e-15
-        )
+    b = [learner.state.get_buffer(f"B{layer}") for layer in range(3)]
+    hand = [(matrix.mean(dim=1, keepdim=True) - matrix[:, batch[1]]).T for matrix in (b[0], *b)]
+    torch.testing.assert_close(listed_credits(learner, *batch), hand, rtol=1e-12, atol=1e-15)
 
 
 class Attention(nn.Module):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fa_audit.cli import main
-from fa_audit.core.files import sha256_of, signed
+from fa_audit.audit.run_audit import audit_files
+from fa_audit.core.files import sha256_of, signed, write_json
 from fa_audit.data.dataset import save_dataset
 from fa_audit.training.loop import train
 from fa_audit.training.monitor import fired, first_flags, should_stop
@@ -85,30 +85,25 @@ def test_a_monitor_ends_the_training_after_the_first_epoch_that_fires(dataset, m
 
 
 def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(
-    dataset, make_spec, tmp_path, capsys
+    dataset, make_spec, tmp_path
 ):
     spec = make_spec("dfa", epochs=3, monitor=EAGER)
-    names = {"sidecar": tmp_path / "run.json", "trajectory": tmp_path / "run.csv"}
+    checkpoint, data = tmp_path / "run.safetensors", tmp_path / "data.safetensors"
+    files = {"sidecar": tmp_path / "run.json", "trajectory": tmp_path / "run.csv"}
     resume = Resume(tmp_path / "resume", "same")
-    train_run(spec, dataset, tmp_path / "run.safetensors", **names, resume=resume, device="cpu")
-    facts = json.loads(names["sidecar"].read_text())
+    train_run(spec, dataset, checkpoint, **files, resume=resume, device="cpu")
+    facts = json.loads(files["sidecar"].read_text())
     assert facts["stopped_after"] == 1 and facts["spec"]["monitor"] == dict(EAGER)
-    assert facts["trajectory_sha256"] == sha256_of(names["trajectory"])
-    rows = read_trajectory(names["trajectory"])
+    rows = read_trajectory(files["trajectory"])
     rows[0]["growth"] = 60.0  # above the protocol's own limit
-    names["trajectory"].write_text(trajectory_csv(rows))
-    facts |= {"trajectory_sha256": sha256_of(names["trajectory"])}
-    names["sidecar"].write_text(json.dumps(signed(facts)))
-    data, frozen = tmp_path / "data.safetensors", tmp_path / "frozen.json"
+    files["trajectory"].write_text(trajectory_csv(rows))
+    facts |= {"trajectory_sha256": sha256_of(files["trajectory"])}
+    write_json(files["sidecar"], signed(facts))
     save_dataset(dataset, data)
-    baseline = facts["spec"] | {"frozen_blocks": 3, "monitor": {}}
-    frozen.write_text(
-        json.dumps(signed(facts | {"spec": baseline, "accuracy": 0.1, "stopped_after": None}))
-    )
-    run = tmp_path / "run.safetensors"
-    arguments = ["audit", run, "--data", data, "--frozen", frozen, "--format", "json"]
-    assert main([*map(str, arguments)]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["first_flags"] == {"first_scale_flag": 1, "first_reference_flag": None}
-    depth = printed["checks"]["depth"]
-    assert depth["fires"] is None and "after which it stopped" in depth["note"]
+    whole = {"spec": facts["spec"] | {"frozen_blocks": 3, "monitor": {}}, "stopped_after": None}
+    write_json(tmp_path / "frozen.json", signed(facts | whole))
+    baselines = {"own": tmp_path / "frozen.json"}
+    report, *_ = audit_files(checkpoint, data, **files, baselines=baselines, spec=spec)
+    assert report.first_flags == {"first_scale_flag": 1, "first_reference_flag": None}
+    depth = report.checks["depth"]
+    assert depth.fires is None and "after which it stopped" in depth.note

@@ -106,8 +106,7 @@ def test_credits_and_three_steps_are_those_of_plain_torch(name, architecture):
     optimiser, batches = torch.optim.AdamW(groups), [batch_of(seed=60 + step) for step in range(3)]
     for x, labels in batches:
         credits, loss = rule(architecture, plain, x, labels, randomness)
-        found = listed_credits(plain, x, labels)
-        torch.testing.assert_close(found, [a.detach() for a in credits], rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(listed_credits(plain, x, labels), credits, rtol=1e-7, atol=1e-9)
         top = chain(architecture, network, x)[0][-1].detach()
         loss = loss + F.cross_entropy(head_by_hand(architecture, network, top), labels)
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -119,8 +118,6 @@ def test_credits_and_three_steps_are_those_of_plain_torch(name, architecture):
     take_steps(learner, batches, torch.Generator().manual_seed(5))
     found = [*learner.network.parameters()]
     found += [p for p in learner.state.parameters() if p.requires_grad]
-    torch.testing.assert_close(
-        [p.detach() for p in found], [p.detach() for p in parameters], rtol=1e-6, atol=1e-7
-    )
+    torch.testing.assert_close(found, parameters, rtol=1e-6, atol=1e-7)
     moved = [(p - old).abs().max() > 1e-3 for p, old in zip(found, before, strict=True)]
     assert sum(moved) > 0.8 * len(moved)

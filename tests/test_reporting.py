@@ -21,7 +21,6 @@ from fa_audit.protocol.judge import THREE
 
 SEEDS = (3, 7)
 STRANGE = r"50%_&#1 ^~{a}\b $ <x>|y ü"
-WEAK = AuditWarning(code="weak baseline", text="The baseline is at chance.")
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +101,9 @@ def test_the_run_is_identified(real, render):
 def test_warnings_and_doubt_are_said_once_with_their_seeds(real, render):
     assert "in doubt" not in render(real) and "### Warnings" not in render(real)
     both = AuditWarning(code="narrow type", text="A first.")
+    weak = AuditWarning(code="weak baseline", text="The baseline is at chance.")
     changed = [real[0].replace(warnings=(both,), notes="50% | x")]
-    changed.append(real[1].replace(warnings=(both, WEAK), notes="50% | x"))
+    changed.append(real[1].replace(warnings=(both, weak), notes="50% | x"))
     text = render(changed)
     lines = text[text.index("### Warnings") :].split("\n\n")[1].splitlines()
     assert lines == ["- A first.", "- seed 7: The baseline is at chance."]
@@ -134,7 +134,6 @@ def test_networks_that_were_not_trained_here_are_numbered(foreign, render):
     ("change", "words"),
     [
         ({"layers.1.hidden_norm": "much"}, r"layers\.1\.hidden_norm"),
-        ({"stability.jackknife": [0.5]}, r"stability\.jackknife"),
         ({"headline_acc": 70}, "headline_acc"),
         ({"deep.cosine.value": 7.0}, "cosines from -1 to 1"),
         ({"spec.epochs": 9}, r"it differs in spec\.epochs \(9, not 1\)"),
@@ -155,19 +154,13 @@ def test_what_is_no_audit_or_one_of_another_run_is_refused_in_one_line(
     assert re.search(rf"audit1\.json: .*{words}", refusal) and len(refusal.splitlines()) == 1
 
 
-@pytest.mark.parametrize("place", ["verdict.three_check", "layers.1.hidden_norm", "spec.epochs"])
-def test_an_audit_that_changed_since_it_was_written_is_refused(printed, place):
-    record = copy.deepcopy(printed[0])
-    put(record, {place: 9})
-    with pytest.raises(
-        AuditError, match="its content has another SHA-256 than when it was written"
-    ):
-        Audit.from_dict(record)
-
-
-def test_stored_outcomes_are_not_believed(printed):
+def test_an_audit_that_changed_since_it_was_written_is_refused_and_stored_outcomes_are_not_believed(
+    printed,
+):
     record = copy.deepcopy(printed[0])
     put(record, {"verdict.three_check": "PASS", "checks.depth.fires": False, "flags": []})
+    with pytest.raises(AuditError, match="another SHA-256 than when it was written"):
+        Audit.from_dict(record)
     again = Audit.from_dict(signed(record))
     assert again.judgement.to_dict() == Audit.from_dict(printed[0]).judgement.to_dict()
 
