@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 
 from fa_audit.core.errors import listed
 from fa_audit.documents.formats import Table, to_text
@@ -39,6 +40,10 @@ def plan_table(
             rows.append((block, *sizes, *_work_cells(grid, costs, keys, networks, audits)))
     rows.append(("in all", "", "", *_work_cells(grid, costs, list(networks), networks, audits)))
     lines = ["\n" + to_text(Table("", _HEADER, tuple(rows))) + _NOTE]
+    # Results of another torch have other bits, but are kept.
+    others = sorted(_torch_of(key for key in networks if not networks[key]) - {version("torch")})
+    if others:
+        lines.append(f"Finished networks of torch {listed(others)}: delete them to train again.")
     replaced = _replaced_settings(grid, networks)
     if replaced:
         lines.append(
@@ -79,6 +84,15 @@ def _hours_text(hours: Sequence[Hours | None]) -> str:
     if not all(one.measured for one in known):
         text = f"~{text}"
     return text if len(known) == len(hours) else f"{text}+?"
+
+
+def _torch_of(keys: Iterable[RunKey]) -> set[str]:
+    """Return the versions of torch that trained networks, where they are recorded."""
+    found = set()
+    for key in keys:
+        made = facts_of(key.path("checkpoints", "json")).get("provenance", {})
+        found.add(made.get("packages", {}).get("torch"))
+    return found - {None}
 
 
 def _replaced_settings(grid: Grid, keys: Iterable[RunKey]) -> list[str]:
