@@ -68,12 +68,14 @@ def check_backward(
         nothing; ``small`` where gradient and differences are so small that at most one step exceeds
         rounding.
     """
+    # Every direction costs two passes a step: a few samples show a wrong derivative, too.
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
     x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
     starts = starting_states(twin, x)
     smallest = truth.logits[:few].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
+        # `shift` moves the vector that is read, whatever the shape of the state.
         logits = twin.logits_from(state, twin.shift(starts[state], move))
         return loss_fn(logits, targets.clone())
 
@@ -82,6 +84,7 @@ def check_backward(
         predicted, found = _slopes(partial(loss, state), _moves(h, state, _CHECKED + 1), smallest)
         if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
             continue
+        # Whether slopes agree with each other takes two of them.
         if len(found) < 2:
             wrong[state] = "small"
         else:
@@ -112,7 +115,9 @@ def _slopes(
         with torch.no_grad():
             above = [loss(base + step * move) for move in moves[:-1]]
             below = [loss(base - step * move) for move in moves[:-1]]
+        # Central differences: what is even in the step, such as the curvature, cancels.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
+        # The longer of both: a gradient of 0 is wrong where the loss changes.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -155,6 +160,7 @@ def norms_along_directions(
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
+    # Relative to the state, whose length may be anything.
     moves = _STEP * _moves(h, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
@@ -177,6 +183,7 @@ def _moves(h: Tensor, state: int, count: int) -> Tensor:
     """
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
+    # Drawn on the CPU: every device moves states alike.
     randomness = generator(0, "audit", "backward", state)
     drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=randomness).to(h.device)
     return lengths[:, None] * F.normalize(drawn, dim=-1)
@@ -249,8 +256,10 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__"):  # of an attribute
         name = func.__self__.__name__ + ("=" if name == "__set__" else "")
+    # Whoever asks for a node may hang a hook on it.
     if name in _HOOKS:
         yield _HOOKS[name]
+    # They may hand the backward pass other tensors than the forward pass saved.
     if torch._C._autograd._top_saved_tensors_default_hooks(True):
         yield "hooks on saved tensors"
     if name.endswith("_like") or name.startswith("new_"):  # of the shape alone
@@ -258,6 +267,7 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     values = [leaf for leaf in tree_leaves(returned) if _is_value(leaf)]
     if not torch.is_grad_enabled() and (values or name == "__setitem__"):
         yield "work without gradients"
+    # A float, such as of .item(), leaves the graph, too.
     elif name == "data=" or not all(map(_carries, values)):
         yield f"{name} of a tensor with gradients"
 
@@ -272,6 +282,7 @@ def _carries(value: Tensor | float) -> bool:
 
 def _functions(output: Tensor) -> Iterator[str]:
     """Name the operations in a tensor's graph whose backward pass is Python or an extension's code."""
+    # A loop, since graphs are deeper than Python's stack.
     seen, waiting = set(), [output.grad_fn]
     while waiting:
         node = waiting.pop()
@@ -292,6 +303,7 @@ def _hooked(module: nn.Module) -> Iterator[str]:
     if hooks_of_all._global_backward_hooks or hooks_of_all._global_backward_pre_hooks:
         yield "a backward hook on all modules"
     for part in module.modules():
+        # Of both kinds: before and behind the module's own backward pass.
         if part._backward_hooks or part._backward_pre_hooks:
             yield f"a backward hook on {type(part).__name__}"
         if isinstance(part, torch.jit.ScriptModule):

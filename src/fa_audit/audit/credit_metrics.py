@@ -93,6 +93,7 @@ class CreditReport:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
         deep = deep_means(blocks)
+        # Without a block, the means over draws cannot be formed again.
         for side, step in _SIDES.items():
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
@@ -137,6 +138,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return _cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
+        # Batches of one sample, as a mean over the batch is meant.
         pairs = zip(logits.split(1), targets.split(1))
         return torch.stack([loss_fn(*pair).reshape(()) for pair in pairs])
 
@@ -222,6 +224,7 @@ def against_the_loss(
         directions: M.
     """
 
+    # Every block's output is the next one's input, where its credit is compared, too.
     @cache
     def changes(state: int) -> Tensor:
         moves = unit_directions(seed, state, gradients[state], directions)
@@ -323,6 +326,7 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     if n_valid < 2:
         return without_value("fewer than two pairs of a finite prediction and a finite loss change")
     rows = torch.stack([predicted[usable], true[usable]])
+    # Exactly: subtracting a mean leaves rounding, which would correlate with anything.
     constant = rows.amin(dim=1) == rows.amax(dim=1)
     if constant[0]:
         return without_value("the credit predicts the same change of loss in every direction")
@@ -349,6 +353,7 @@ def nudging(
         credit: ``a``, ``(B, d)``; rows that are zero or not finite are left out.
         eta: the nudge's root mean square over features, in units of the state.
     """
+    # Of one length for all samples: what counts is the direction.
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     usable = unit(credit)[1] & change.isfinite()
     return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")
@@ -364,6 +369,7 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     if not values:
         return Measured(None, len(draws), 0, draws[0].reason if draws else reason)
     known = torch.tensor(values, dtype=torch.float64)
+    # torch's std of a single value is NaN.
     std = known.std().item() if len(known) > 1 else None
     return Measured(known.mean().item(), len(draws), len(known), std=std)
 

@@ -69,6 +69,7 @@ def measure(
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
+        # In float64 the whole batch runs again, since a loss may know how many samples it has.
         twin = _measure_double(network, *sample, loss_fn, len(truth.states))
         truth = part_of(truth, counting(truth, sample[1], loss_fn))
         means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
@@ -114,6 +115,7 @@ def _mean_gradients(
     Args:
         sample, of_sample: a batch that may be one of these, and its reference.
     """
+    # Small batches run, too: whether everything is finite is asked of all samples.
     means, finite, least = [], True, least_size(batches)
     for batch in tqdm(batches, "batch", leave=False, disable=None):
         # One batch at a time is kept: states can be large.
@@ -180,6 +182,7 @@ def _intervals(
     Both use the same resamples. A network without blocks has no growth; an estimated norm has no
     interval.
     """
+    # The last row is of the gradient; those before it are of the states.
     norms = [sample_norms(vectors) for vectors in (*truth.states, truth.gradients[-1])]
     rows = torch.stack(norms).cpu().numpy()
     if rows.shape[1] < FEWEST:
@@ -293,22 +296,12 @@ def _measure_double(
         with in_double(network, x, labels, loss_fn) as (twin, x, labels, loss_fn), untouched(twin):
             whole = reference(twin, x, labels, loss_fn)
             counted = counting(whole, labels, loss_fn)
-            found.truth = truth = part_of(whole, counted)
-            own = x[counted], labels[counted]
-            # A mean loss divides by the samples that count in it alone.
-            share = 1.0
-            if not counted.all():
-                share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
-            wrong = check_backward(twin, x, labels, loss_fn, whole) if custom else {}
-            for state, how in wrong.items():
-                found.missing[state] = "untrue" if how == "untrue" else "unresolved"
-                if how == "untrue":
-                    norm = norms_along_directions(twin, *own, loss_fn, truth, state)
-                    found.estimates[state] = share * norm
-                elif how == "rough":
-                    found.estimates[state] = math.nan
+            found.truth = part_of(whole, counted)
+            if custom:
+                _compare_backward(found, twin, x, labels, loss_fn, whole, counted)
     except Exception as error:  # external code may raise anything; the audit goes on without this
         found.problem = first_line(error)
+        # The comparison alone may fail, and leaves the recomputation valid.
         if found.truth is None:
             found.problem = f"float64 recomputation failed: {found.problem}"
         if custom:
@@ -321,6 +314,36 @@ def _measure_double(
         places = ", ".join(unresolved)
         found.unchecked = f"{custom}, and {REASONS['unresolved']} at state {places}"
     return found
+
+
+def _compare_backward(
+    found: _Double,
+    twin: Network,
+    x: Tensor,
+    labels: Tensor,
+    loss_fn: LossFunction,
+    whole: Reference,
+    counted: Tensor,
+) -> None:
+    """Add the states whose gradient is not the derivative of the loss, and estimates of its norm.
+
+    Args:
+        twin, x, labels, loss_fn: in float64.
+        whole: the `reference` of all samples; `found` has that of those that are `counted`.
+    """
+    truth, own = part_of(whole, counted), (x[counted], labels[counted])
+    # A mean loss divides by the samples that count in it alone.
+    share = 1.0
+    if not counted.all():
+        share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
+    for state, how in check_backward(twin, x, labels, loss_fn, whole).items():
+        found.missing[state] = "untrue" if how == "untrue" else "unresolved"
+        if how == "untrue":
+            norm = norms_along_directions(twin, *own, loss_fn, truth, state)
+            found.estimates[state] = share * norm
+        # A gradient that is too small to be compared is still small.
+        elif how == "rough":
+            found.estimates[state] = math.nan
 
 
 def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:
@@ -341,6 +364,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
+    # Of all batches at once, as C is about what they share.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
@@ -370,9 +394,9 @@ def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     optimiser = torch.optim.LBFGS([bias], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
+        # LBFGS calls it several times a step, with gradients on whatever its caller set.
         optimiser.zero_grad()
-        with torch.enable_grad():
-            loss = torch.logsumexp(logits + bias, dim=-1).mean() - bias @ targets
+        loss = torch.logsumexp(logits + bias, dim=-1).mean() - bias @ targets
         loss.backward()
         return loss
 

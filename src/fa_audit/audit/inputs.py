@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.warnings import are_classes, model_warnings
+from fa_audit.audit.warnings import Warnings, are_classes, model_warnings
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.description import check_repeats, wrap_model
 from fa_audit.networks.network import Network
@@ -106,6 +106,7 @@ def paired(
     if hits is None:
         return samples, None
     try:
+        # Lists of Python, arrays and tensors on any device are taken alike.
         own, frozen = (torch.as_tensor(part).bool().flatten().cpu() for part in hits)
     except (TypeError, ValueError, RuntimeError) as error:
         raise AuditError(
@@ -209,6 +210,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
             " values."
         )
     x, labels = pair
+    # One sample without a dimension for the batch has no rows.
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     classes = rows and are_classes(labels)
     if loss_fn is F.cross_entropy:
@@ -268,6 +270,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
     kept = []
     for name, p in model.named_parameters():
         kept.append((name, p, p.data, p.data.clone(), p.requires_grad, p.grad))
+        # A model's own backward pass may add to it.
         p.grad = None
     changed = []
     try:
@@ -301,12 +304,10 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
         yield
 
 
-def _check_loss(
-    network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
-) -> list[tuple[Code, str]]:
+def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> Warnings:
     """Check that a loss is finite and a mean over the batch, for which D2's limit is meant.
 
-    Return a warning if only a part of the loss grows with the batch.
+    Yield a warning if only a part of the loss grows with the batch.
 
     Raises:
         AuditError: the loss of finite logits is not finite, or is a sum over the batch.
@@ -335,12 +336,11 @@ def _check_loss(
             " gradients with a floor for mean losses."
         )
     if abs(growth - 1) > rounding:
-        text = (
+        yield (
+            "batch size in loss",
             f"The loss depends on the size of the batch: {growth:.3g} times as large for all samples"
-            " twice. D2's floor is that of a mean over samples."
+            " twice. D2's floor is that of a mean over samples.",
         )
-        return [("batch size in loss", text)]
-    return []
 
 
 @contextmanager
@@ -375,37 +375,47 @@ def prepared(
         )
     # Iterating counts, too: a DataLoader draws from the global stream.
     with as_found(model):
-        taken = [take_batches(name, part, limit) for name, part in given.items()]
-        every = list(chain.from_iterable(taken))
-        if not every:
-            raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
-        if isinstance(every[0], Mapping):
-            layout = layout_of(every[0])
-            model = OneTensor(model, layout)
-            if any(layout_of(batch) != layout for batch in every):
-                raise AuditError(
-                    "eval_batches: found mappings of different shapes; expected all padded alike."
-                )
-        batches = []
-        for name, part in zip(given, taken):
-            batches.append([_checked(name, as_pair(batch), device, loss_fn) for batch in part])
+        taken = {name: take_batches(name, part, limit) for name, part in given.items()}
+        model = _taking_one_tensor(model, list(chain.from_iterable(taken.values())))
+        batches = {}
+        for name, part in taken.items():
+            batches[name] = [_checked(name, as_pair(batch), device, loss_fn) for batch in part]
         # A whole batch as it was given: a network may be made for one size.
-        x = next(chain.from_iterable(batches))[0]
+        x = next(chain.from_iterable(batches.values()))[0]
         network = wrap_model(model, x, description)
         check_repeats(network, x)
         of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
         warnings = list(model_warnings(network, x, logits=of_logits))
-        for name, part in zip(given, batches):
+        for name, part in batches.items():
             if part and loss_fn is F.cross_entropy:
                 _check_labels(name, part, network)
             elif part:
                 # One sample alone cannot tell a sum from a mean.
                 largest = max(part, key=lambda batch: len(batch[0]))
                 warnings += _check_loss(network, *largest, loss_fn)
-        yield network, batches, warnings
+        yield network, list(batches.values()), warnings
+
+
+def _taking_one_tensor(model: nn.Module, batches: list[Any]) -> nn.Module:
+    """Return a model that takes one tensor, also where its batches are mappings of tensors.
+
+    Raises:
+        AuditError: there are no batches, or mappings of different shapes.
+    """
+    if not batches:
+        raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
+    if not isinstance(batches[0], Mapping):
+        return model
+    layout = layout_of(batches[0])
+    if any(layout_of(batch) != layout for batch in batches):
+        raise AuditError(
+            "eval_batches: found mappings of different shapes; expected all padded alike."
+        )
+    return OneTensor(model, layout)
 
 
 def _check_labels(name: str, batches: list[Batch], network: Network) -> None:
+    # Found here, since a label without a logit leaves CUDA unusable for the process.
     with untouched(network):
         outputs, _ = outputs_of(network, batches[0][0])
     classes = outputs.shape[-1]

@@ -108,6 +108,8 @@ FOUR = Rule(
     "{} ({})",
     ", ",
 )
+# Of a finding, what the JSON of an audit has.
+_ENTRIES = ("value", "threshold", "fires", "borderline", "interval", "distance", "note")
 RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit's JSON
 
 
@@ -346,18 +348,9 @@ class Judgement:
 
 
 def _entries(found: Finding) -> dict[str, Any]:
-    return {
-        "label": found.kind.label,
-        "value": found.value,
-        "threshold": found.threshold,
-        "fires": found.fires,
-        "borderline": found.borderline,
-        "interval": found.interval,
-        "distance": found.distance,
-        "note": found.note,
-        "networks": len(found.outcomes),
-        "fires_in": found.count,
-    }
+    entries = {name: getattr(found, name) for name in _ENTRIES}
+    counts = {"networks": len(found.outcomes), "fires_in": found.count}
+    return {"label": found.kind.label} | entries | counts
 
 
 def judge(networks: Sequence[Any], unit: str = "seed") -> Judgement:
