@@ -29,14 +29,14 @@ def check_writable(roots: Iterable[str | Path]) -> None:
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. "
                 "Move it away."
             )
-        for folder in [place for place, _, _ in os.walk(root)] or [
-            str(root if root.exists() else ".")
-        ]:
+        # Of a folder that cannot be read os.walk says nothing; a missing one will be made here.
+        first = root if root.exists() else Path()
+        for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise AuditError(
-                    f"{Path(folder).resolve()}: cannot be written to, so no job was started. "
-                    "Make it writable (is its"
-                    " disk mounted read-only? who owns it?), or work in a copy of the project."
+                    f"{Path(folder).resolve()}: cannot be written to, so no job was started. Make it"
+                    " writable (is its disk mounted read-only? who owns it?), or work in a copy of"
+                    " the project."
                 )
 
 

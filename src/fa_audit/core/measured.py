@@ -40,6 +40,7 @@ Interval = tuple[Number, Number]
 class Model(BaseModel):
     """A mapping whose known keys are checked; others are ignored."""
 
+    # Parts were checked when they were built, and are not checked again within a whole.
     model_config = ConfigDict(frozen=True, extra="ignore", revalidate_instances="never")
 
     def replace(self, **changes: Any) -> Self:

@@ -18,11 +18,12 @@ def set_numerics(threads: int) -> None:
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.set_deterministic_debug_mode(
-        "error"
-    )  # as use_deterministic_algorithms, without importing the compiler
+    # As use_deterministic_algorithms, without importing the compiler.
+    torch.set_deterministic_debug_mode("error")
+    # On by default beside deterministic kernels; it would write to every new tensor once more.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.allow_tf32 = False  # in torch 2.11 cuDNN does not follow the next line
+    # In torch 2.11 cuDNN does not follow the next line.
+    torch.backends.cudnn.allow_tf32 = False
     torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-_PLACES = (
-    Path(),
-    PACKAGE / "provided",
-)  # the working folder; links to the checkout, or their files
+# The working folder; then links to the checkout, or in an installed package their files.
+_PLACES = (Path(), PACKAGE / "provided")
 
 
 def provided(name: str | Path) -> Path:

@@ -11,6 +11,7 @@ import torch
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
     """Return a 63-bit seed for one purpose of a run, e.g. ``stream_seed(42, "epoch", 3)``."""
+    # Hashed, since seeds that are next to each other must not give streams that are alike.
     text = "/".join(map(str, (seed, *purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -42,6 +42,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
+    # Last, so that no file of the working folder shadows a package.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

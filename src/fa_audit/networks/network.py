@@ -90,6 +90,7 @@ class Network(nn.Module):
         out = self.blocks[layer](h)
         if self.skip == "outside":
             return out, h + out
+        # Of a block with its own skip, what it adds is known only by subtraction.
         if self.skip == "inside" and out.shape == h.shape:
             return out - h, out
         return out, out
@@ -131,6 +132,7 @@ class Network(nn.Module):
 
     def chain(self, x: Tensor) -> Chain:
         """Run one pass from a leaf ``h_0``, so that the embedding needs no gradient."""
+        # Parameters keep their requires_grad: only gradients at states are asked for.
         with torch.enable_grad():
             points, logits = self._run(self.embed(x).detach().requires_grad_())
         return Chain([point.detach() for point in points], points, logits)

@@ -175,6 +175,7 @@ class Audit(Evidence):
         check_signature(record, where)
         try:
             audit = cls.model_validate(record)
+            # Values of the right types may still have no verdict.
             audit.judgement.to_dict()
         except ValidationError as error:
             first = error.errors(include_url=False)[0]

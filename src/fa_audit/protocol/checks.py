@@ -132,6 +132,7 @@ class Criterion:
         >>> CHECKS["scale"].distance(0.5, 50.0), CHECKS["depth"].distance(0.5, 0.25)
         (2.0, 0.25)
         """
+        # Of two infinities, or two zeros in decades, the difference would be NaN.
         if value == limit:
             return 0.0
         beyond = value - limit
@@ -302,6 +303,7 @@ def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
     found = hits[0] / hits[1]
     divergence = 0.0
     for p, q in ((found, accuracy), (1 - found, 1 - accuracy)):
+        # As p goes to 0, so does p log p.
         if p:
             divergence += p * math.log(p / max(q, 1e-3))
     return math.exp(-hits[1] * max(divergence, 0))
@@ -511,6 +513,7 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     cosine = _beyond("cosine", deep, highest, "no two draws of fresh feedback differ")
     highest = _highest(evidence.credit[1:], "rho_random")
     rho = _beyond("rho", deep, highest, "random credits were not drawn")
+    # Where the loss is flat, or a staircase of rounding, rho says nothing of any credit.
     ceiling = value_of(deep, "rho_bp")
     if rho.fires is not None and (ceiling is None or ceiling <= rho.threshold):
         note = "not even the true gradient predicts how the loss changes"

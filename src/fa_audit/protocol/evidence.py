@@ -99,6 +99,7 @@ def _checked(name: str, value: Any) -> float:
         limit = float(value)
     except (TypeError, ValueError):
         limit = math.nan
+    # float() takes True for 1, and reads texts.
     if isinstance(value, bool | str) or not low <= limit <= high:
         raise AuditError(f"thresholds: {name}: found {shortened(value)}; expected {expected}.")
     return limit

@@ -153,6 +153,7 @@ class Finding:
         only = self.outcomes[0]
         if only.interval is None or not self.distances:
             return None
+        # Above its limit a check fires, so that a larger value is at a smaller distance.
         low, high = sorted(self.kind.distance(end, only.threshold) for end in only.interval)
         return low, high
 
@@ -166,6 +167,7 @@ class Finding:
         if len(self.outcomes) == 1:
             # A value that equals its limit has distance 0, and does not fire.
             return self.outcomes[0].fires
+        # Networks infinitely far on both sides: no mean excuses the one that fires.
         if self.distance is None:
             return self.count > 0
         fires = self.distance < 0
@@ -194,6 +196,7 @@ class Finding:
     @property
     def value(self) -> float | None:
         """Return the value at the mean distance: a geometric mean for factors, else the mean."""
+        # Not by its distance, through which rounding would pass.
         if len(self.outcomes) == 1:
             return self.outcomes[0].value
         return None if self.distance is None else self.kind.at(self.distance, self.threshold)
@@ -309,6 +312,7 @@ class Judgement:
         for rule in RULES.values():
             if self.is_borderline(rule):
                 against = self.against(rule)
+                # Against a network only what fires decides; for it, whatever might fire.
                 deciding |= {name for name in self.near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""
