@@ -30,7 +30,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
                 "Move it away."
             )
         # Of a folder that cannot be read os.walk says nothing; a missing one will be made here.
-        first = root if root.exists() else Path()
+        first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise AuditError(
