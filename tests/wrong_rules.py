@@ -307,14 +307,11 @@ class Penalised(Layerwise):
 
 
 HOSTILE = {
-    "downhill": [with_parts(kind, uphill) for kind in (EP, ForwardForward)],
+    "objective": [with_parts(ForwardForward, uphill)],
     "finite": [
         with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)),
         told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])),
         told(FA, lambda c, n, t, y: scaled(c, 1 / t.states[0].detach().norm(dim=1)[:, None])),
-    ],
-    "penalty": [
-        after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()])
     ],
     "learns": [after_step(FA, lambda n, _: n.head.linear.weight.zero_())],
     "trains": [
@@ -324,9 +321,12 @@ HOSTILE = {
         after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]),
         opposed(ForwardForward),
         declaring(opposed(EP), own_objective=True),
+        with_parts(EP, uphill),
+        after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()]),
     ],
     "means": [
         told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y))),
+        told(EP, lambda c, n, t, y: replace(c, objective=c.objective * len(y) ** 0.2)),
         with_parts(DFA, lambda c: replace(c, batch_mean=True)),
         with_parts(FA, lambda c: replace(c, batch_mean=False)),
     ],
@@ -339,6 +339,7 @@ HOSTILE = {
     "precision": [
         with_credits(DFA, lambda a: a.half().float()),
         with_credits(FA, torch.Tensor.float),
+        told(DFA, lambda c, n, t, y: [t.logits.bfloat16(), c][1]),
     ],
     "memory": [told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1])],
     "apart": [
@@ -375,8 +376,8 @@ HOSTILE = {
         after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))),
         Peeking,
     ],
-    "frozen": [after_step(FA, lambda net, _: net.requires_grad_(True))],
-    "detached": [Attached],
+    "options": [after_step(FA, lambda net, _: net.requires_grad_(True))],
+    "graphs": [Attached, Pushing, Vectorial],
     "moves": [
         with_parts(
             FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))
@@ -388,12 +389,10 @@ HOSTILE = {
     "declarations": [
         Forgetful,
         type("Untold", (FA,), {"summary": None}),
+        type("Boolean", (FA,), {"memory_mb": True}),
+        type("Worded", (FA,), {"across_samples": "no"}),
     ],
-    "saved": [
-        one_matrix(setattr),
-    ],
-    "resume": [after_step(Buffered, grow)],
-    "auxiliary": [Pushing, Vectorial],
+    "saved": [one_matrix(setattr), after_step(Buffered, grow)],
     "process": [Hashed, Leaving],
     "stages": [GoingOn, Penalised],
     "traits": [declaring(PEPITA, own_objective=True), declaring(PEPITA, across_samples=True)],

@@ -28,7 +28,7 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-import inspect
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,23 +37,10 @@ from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded, stream_seed
-from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method, load_method
-from fa_audit.testing import credits, steps, training
+from fa_audit.testing.checks import CHECKS
 from fa_audit.testing.findings import ConformanceError, in_one_line
-from fa_audit.testing.subject import SEED, Subject, kept_settings
-
-CHECKS: dict[str, Callable[[Subject], None]] = {
-    check.__name__: check
-    for check in (
-        training.process, steps.apart, credits.shapes, credits.calls, credits.purity, credits.finite,
-        credits.determinism, training.declarations, credits.detached, credits.labels, credits.rows,
-        credits.direction, credits.downhill, steps.fresh, steps.trains, steps.stages, steps.sizes, steps.means,
-        credits.precision, steps.memory, training.learns, training.moves, training.frozen, training.options,
-        training.penalty, training.auxiliary, training.saved, training.resume, training.traits,
-        training.architectures,
-    )
-}  # fmt: skip
+from fa_audit.testing.subject import SEED, Subject
 
 
 @dataclass(frozen=True)
@@ -116,34 +103,39 @@ def promise_of(check: Callable[[Subject], None]) -> str:
     """Return the first paragraph of a check's docstring: what it expects, and what to do if it
     fails.
     """
-    paragraph = inspect.cleandoc(check.__doc__ or "").partition("\n\n")[0]
+    paragraph = (check.__doc__ or "").partition("\n\n")[0]
     return " ".join(paragraph.split())
 
 
 def _subject(method: str | type[Method] | Method) -> Subject:
-    if isinstance(method, str):
-        method = load_method(method)
-    if isinstance(method, type):
+    found = load_method(method) if isinstance(method, str) else method
+    if isinstance(found, type):
         try:
-            method = method()
+            found = found()
         except TypeError as error:
             advice = "Give its constants defaults, or pass an instance."
-            raise AuditError(f"{method}: {error}. {advice}") from error
-    if not isinstance(method, Method):
-        found = f"method: found {method!r}"
-        raise AuditError(f"{found}; expected a name, a Method class or an instance of one.")
-    place = f"{type(method).__module__}:{type(method).__qualname__}"
-    names = {entry: name for name, entry in METHODS.items()}
-    return Subject(method, names.get(place, place))
+            raise AuditError(f"{found}: {error}. {advice}") from error
+    if not isinstance(found, Method):
+        raise AuditError(
+            f"method: found {found!r}; expected a name, a Method class or an instance of one."
+        )
+    place = f"{type(found).__module__}:{type(found).__qualname__}"
+    return Subject(found, method if isinstance(method, str) else place)
 
 
 def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseException | None:
     """Run a check and return what it raises, if anything: every exception is a finding."""
+    drawn, threads = random.getstate(), torch.get_num_threads()
+    default = torch.get_default_dtype()
     try:
         # A seed that no method sets; tensors this small are slower on several threads.
-        with kept_settings(), seeded(stream_seed(SEED, "checks")):
+        with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
             torch.set_num_threads(1)
             check(subject)
     except (Exception, SystemExit) as error:
         return error
+    finally:
+        random.setstate(drawn)
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(default)
     return None

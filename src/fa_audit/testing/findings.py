@@ -5,15 +5,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.methods.method import Method
 from fa_audit.networks.trace import equal
-
-T = TypeVar("T")
 
 
 class ConformanceError(AssertionError):
@@ -33,22 +31,14 @@ def expect(holds: object, found: str) -> None:
 def expect_none(names: Iterable[str], found: str) -> None:
     """Raise a `Finding` if `names` is not empty; they replace ``{}`` in `found`."""
     names = list(names)
-    expect(not names, found.format(listed(names, most=3)))
+    expect(not names, found.replace("{}", listed(names, most=3)))
 
 
-def expect_each(things: Mapping[str, T], holds: Callable[[str, T], object], found: str) -> None:
-    """Raise a `Finding` that names the things for which ``holds(name, thing)`` is false."""
-    expect_none([name for name, thing in things.items() if not holds(name, thing)], found)
-
-
-def expect_same(one: Mapping[str, Tensor], other: Mapping[str, Tensor], found: str) -> None:
-    """Raise a `Finding` unless two sets of tensors have the same names and bits."""
-    expect_none(differing(one, other), found)
-
-
-def expect_finite(tensors: Mapping[str, Tensor], where: str = "") -> None:
-    """Raise a `Finding` if a tensor holds NaN or infinities."""
-    expect_each(tensors, lambda _, tensor: tensor.isfinite().all(), f"NaN or Inf in {{}}{where}")
+def expect_each(
+    tensors: Mapping[str, Tensor], holds: Callable[[Tensor], object], found: str
+) -> None:
+    """Raise a `Finding` that names the tensors for which `holds` returns false."""
+    expect_none([name for name, tensor in tensors.items() if not holds(tensor)], found)
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -56,9 +46,9 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     names = []
     for name in one | other:
         a, b = one.get(name), other.get(name)
-        tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
         # NaN equals NaN here: both sides came from the same computation.
-        if not (equal(a, b) if tensors else a is b or a == b):
+        same = equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or a == b
+        if not same:
             names.append(name)
     return names
 

@@ -1,0 +1,787 @@
+"""The checks: functions of a subject that raise an exception if the method breaks a promise.
+
+The first paragraph of a docstring is what a user reads of a check that fails.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import math
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from fa_audit.core.randomness import generator, seeded, stream_seed
+from fa_audit.core.vectors import cosine
+from fa_audit.methods.bp import BP
+from fa_audit.methods.info import MethodInfo, of_class
+from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.transport import block_weights
+from fa_audit.networks import ARCHITECTURES
+from fa_audit.networks.trace import Trace, accuracy_of, keeping_statistics, untouched
+from fa_audit.testing.findings import (
+    Finding,
+    differing,
+    expect,
+    expect_each,
+    expect_none,
+    in_one_line,
+)
+from fa_audit.testing.probes import (
+    cosines,
+    credits_of,
+    facts_of,
+    gradients_by_part,
+    gradients_of,
+    named_credits,
+    saturate,
+    step,
+)
+from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, SEED, Batch, Subject, clouds
+from fa_audit.training.checkpoint import (
+    learner_tensors,
+    load_checkpoint,
+    load_learner_tensors,
+    save_checkpoint,
+)
+from fa_audit.training.learner import Learner, build, shape_problem
+from fa_audit.training.resume import Resume
+
+# Auxiliary nets learn to point, errors stay of order one.
+_GENTLE = {"epochs": 10, "lr": 3e-3}
+# Gradients that are the same but for the order of sums deviate by less, relatively.
+_ROUNDING = 1e-3
+# A credit changes with the sample by more than this part of the longest one.
+_SAME_ROW = 1e-4
+# The same for a sample's place: relaxations add up rounding errors.
+_SAME_PLACE = 1e-2
+# The same for a batch given twice.
+_SAME_MEAN = 2e-2
+
+
+# --- the same bits --------------------------------------------------------------------------------
+
+
+def process(subject: Subject) -> None:
+    """Expect that a training in another process, with other hashes, ends with the same bits. Derive
+    nothing from hash(), id(), the process, the clock, or Python's or numpy's random numbers, and
+    never call sys.exit or os._exit.
+    """
+    try:
+        given = pickle.dumps(replace(subject, runs={}))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        # A class inside a function cannot be sent to another process.
+        return
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tensors"
+        code = (
+            f"import sys; sys.path[:] = {sys.path}; from {__name__} import train_here;"
+            f"train_here({str(path)!r})"
+        )
+        hashes = os.environ | {"PYTHONHASHSEED": str(os.getpid())}
+        command = [sys.executable, "-c", code]
+        ended = subprocess.run(command, env=hashes, input=given, capture_output=True)
+        # Other checks name what raised it.
+        if b"Traceback" in ended.stderr:
+            return
+        expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
+        changed = differing(subject.tensors(), torch.load(path))
+    expect_none(changed, "different {} in another process")
+
+
+def train_here(path: str) -> None:
+    """Train the subject that standard input holds, as `process` does, and save its tensors."""
+    subject = pickle.load(sys.stdin.buffer)
+    torch.set_num_threads(1)
+    with seeded(stream_seed(SEED, "checks")):
+        torch.save(subject.tensors(), path)
+
+
+def determinism(subject: Subject) -> None:
+    """Expect trainings with the same bits under another global random stream and with another test
+    set. Draw only in init_state, from its generator, and in auxiliary_loss and update_state, from
+    `randomness`; learn from the training's minibatches alone.
+    """
+    with seeded(2):
+        again = learner_tensors(subject.retrained())
+    expect_none(differing(subject.tensors(), again), "different {} after a second training")
+    data = clouds()
+    fewer = replace(data, test_images=data.test_images[1:], test_labels=data.test_labels[1:])
+    changed = differing(again, learner_tensors(subject.retrained(fewer)))
+    expect_none(changed, "different {} after a training with another test set")
+
+
+def saved(subject: Subject) -> None:
+    """Expect the same credits, bit by bit, from a copied or reloaded learner, and the same bits from
+    a training that is interrupted and resumed. Keep everything that credits depend on or that
+    changes during training in parameters and persistent buffers of the state; constants of the
+    method are plain scalars.
+    """
+    original, batch = subject.trained(), subject.batch(8)
+    expected = named_credits(original, *batch)
+    # It began with other random draws, which what lies outside the state would keep.
+    copied = subject.build(seed=SEED + 1)
+    load_learner_tensors(copied, learner_tensors(original))
+    changed = differing(expected, named_credits(copied, *batch))
+    expect_none(changed, "different credits of {} once copied into another learner")
+    with TemporaryDirectory() as folder:
+        path, resume = Path(folder) / "checkpoint", Resume(Path(folder) / "resume", "same")
+        save_checkpoint(original, path)
+        loaded = load_checkpoint(path, method=replace(subject.method))
+        changed = differing(expected, named_credits(loaded, *batch))
+        expect_none(changed, "different credits of {} once saved and loaded")
+        subject.retrained(resume=resume, snapshot=1)
+        resumed = learner_tensors(subject.retrained(resume=resume))
+        changed = differing(learner_tensors(original), resumed)
+        expect_none(changed, "different {} after an interruption")
+
+
+# --- credits --------------------------------------------------------------------------------------
+
+
+def apart(subject: Subject) -> None:
+    """Expect that `init_state` leaves the network unchanged and shares no tensor with it. Only read
+    the network there, keep copies in the state, and give credits of zeros to parts that must not
+    learn.
+    """
+    learner, plain = subject.build(), replace(subject, method=BP()).build()
+    changed = differing(facts_of(plain.network), facts_of(learner.network))
+    expect_none(changed, "init_state changing {}")
+    tensors = learner.network.state_dict().values()
+    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    found = "{} of the state sharing memory with the network"
+    state = learner.state.state_dict()
+    expect_each(state, lambda t: t.untyped_storage().data_ptr() not in memory, found)
+
+
+def shapes(subject: Subject) -> None:
+    """Expect one float32 credit ``(B, d)`` per block and one for the embedding, at any depth, skip
+    and batch size; with the trait `own_objective` also an objective. Return Credits(blocks,
+    embedding), made with network.read and read_gradient.
+    """
+    no_skip, no_norm = {"residual": False}, {"terminal_norm": False}
+    for changes in ({}, no_skip, no_norm, {"depth": 1}, {"shallow": True}):
+        learner = subject.build(**changes)
+        for count in (5, 1):
+            credits = credits_of(learner, *subject.batch(count))
+            problem = shape_problem(learner.network, credits, count, torch.float32)
+            expect(not problem, f"{problem} on a batch of {count} with {changes or 'no options'}")
+            lost = subject.method.own_objective and credits.objective is None
+            expect(not lost, "own_objective and no objective")
+
+
+def graphs(subject: Subject) -> None:
+    """Expect detached credits; and objectives and auxiliary losses that are scalars with a graph and
+    leave no gradient on the network. Return losses without calling backward.
+    """
+    learner, (x, labels), randomness = subject.copy(), subject.batch(5), generator(SEED, "method")
+    method, network, run = learner.method, learner.network, learner.trace(x)
+    credits = method.credits(network, run, labels, learner.state)
+    found = "a graph behind the credits of {}"
+    expect_each(credits.by_name(), lambda a: not a.requires_grad, found)
+    auxiliary = method.auxiliary_loss(network, run, labels, learner.state, randomness)
+    for loss in (credits.objective, auxiliary):
+        if loss is not None:
+            found = f"a loss of shape {tuple(loss.shape)}, with or without a graph"
+            expect(loss.dim() == 0 and loss.requires_grad, found)
+    expect_none(gradients_of(network), "a gradient on {}")
+
+
+def calls(subject: Subject) -> None:
+    """Expect the same credits, bit by bit, in a second call under another global random stream, and
+    that a call for other samples neither overwrites credits nor changes later ones. Return new
+    tensors, not a workspace; keep no last batch, counter or generator from call to call.
+    """
+    (x, labels), one, other = subject.batch(16), subject.build(), subject.build()
+    first = named_credits(one, x[:8], labels[:8])
+    kept = deepcopy(first)
+    for learner in (one, other):
+        credits_of(learner, x[8:], labels[8:])
+    with seeded(2):
+        later = named_credits(other, x[:8], labels[:8])
+    expect_none(differing(kept, first), "credits of {} overwritten by the next call")
+    expect_none(differing(kept, later), "credits of {} that depend on earlier calls or draws")
+
+
+def purity(subject: Subject) -> None:
+    """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
+    random state. Move changes to update_state, or copy first.
+    """
+    for learner in (subject.build(), subject.copy()):
+        learner.network.blocks[:1].requires_grad_(False)
+        learner.train_mode()
+        for parameter in learner.parts.parameters():
+            parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
+        # Now Python's state does not follow from a seed that a method may set.
+        random.random()
+        x, labels = subject.batch(8)
+        run = learner.trace(x)
+        before = _surroundings(learner, run, labels)
+        # The engine keeps running statistics, too.
+        with keeping_statistics(learner.network):
+            learner.method.credits(learner.network, run, labels, learner.state)
+        changed = differing(before, _surroundings(learner, run, labels))
+        expect_none(changed, "credits changing {}")
+
+
+def _surroundings(learner: Learner, run: Trace, labels: Tensor) -> dict[str, Any]:
+    """Copy everything that `credits` can reach and must not change, by name."""
+    facts = facts_of(learner.parts) | {
+        "labels": labels.clone(),
+        "the global random state": torch.get_rng_state(),
+        "Python's random state": random.getstate(),
+        "torch's default type or threads": (torch.get_default_dtype(), torch.get_num_threads()),
+        "torch's gradient mode": torch.is_grad_enabled(),
+    }
+    for name, given in vars(run).items():
+        facts[f"trace.{name}"] = torch.cat([t.detach().flatten() for t in tree_leaves(given)])
+    return facts
+
+
+def finite(subject: Subject) -> None:
+    """Expect finite credits before and after training, for errors of exactly 0 or 1, and for states
+    of zeros. Guard divisions and logs.
+    """
+    batch = subject.batch(20)
+    for make in (subject.build, subject.copy):
+        saturated, silent = make(), make()
+        saturate(saturated, 0)
+        for parameter in silent.network.embed.parameters():
+            parameter.data.zero_()
+        cases = {"": make(), " with saturated logits": saturated, " with states of zeros": silent}
+        for where, learner in cases.items():
+            tensors = named_credits(learner, *batch) | step(learner, *batch)
+            _expect_finite(tensors | learner_tensors(learner), where)
+
+
+def _expect_finite(tensors: dict[str, Tensor], where: str) -> None:
+    expect_each(tensors, lambda tensor: tensor.isfinite().all(), f"NaN or Inf in {{}}{where}")
+
+
+def fresh(subject: Subject) -> None:
+    """Expect that with random_feedback every credit depends on `init_state`'s generator. Draw from
+    it for every layer, or drop random_feedback; only the topmost credit may be the true gradient.
+    """
+    found = []
+    for seed in (1, 2):
+        learner = subject.build()
+        state = learner.method.init_state(learner.network, generator(seed, "feedback"))
+        learner.method.begin_epoch(state, 0.0)
+        found.append(named_credits(replace(learner, state=state), *subject.batch(8)))
+    changed = differing(*found)
+    if changed or subject.method.random_feedback:
+        names = [name for name, a in found[0].items() if a.any()]
+        fixed = [name for name in names[:-1] if name not in changed]
+        expect_none(fixed, "the same credit of {} with other feedback")
+
+
+def labels(subject: Subject) -> None:
+    """Expect that every credit depends on the sample's label or is zero, even if no error is left
+    at the top. Use `labels`, and subtract the target or prediction that has no error.
+    """
+    learner, (x, own) = subject.copy(), subject.batch(6)
+    # The last: all samples are alike, which is all that a similarity knows.
+    others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
+    versions = [named_credits(learner, x, given) for given in others]
+    _expect_heard(versions, "ignores the labels")
+    certain = []
+    for label in (0, 1):
+        saturate(learner, label)
+        certain.append(named_credits(learner, x, torch.full_like(own, label)))
+    if not any([*credits.values()][-1].any() for credits in certain):
+        _expect_heard(certain, "neither follows the label nor vanishes with the one at the top")
+
+
+def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
+    """Expect that no credit has a non-zero sample that is the same in all versions."""
+    for name in versions[0]:
+        a = torch.stack([version[name] for version in versions])
+        same = (a == a[0]).all(0).all(1)
+        expect(not (same & a[0].any(1)).any(), f"a credit of {name} that {found}")
+
+
+def rows(subject: Subject) -> None:
+    """Expect that another image and label in row i change row i of every credit, and no other row,
+    at any place of the batch. Compute every sample's credit from its own row, or declare
+    across_samples.
+    """
+    learner, (x, labels) = subject.copy(), subject.batch(13)
+    # Wrong labels give errors of order one.
+    labels = (labels + 1) % CLASSES
+    before = named_credits(learner, x[:6], labels[:6])
+    for row in range(6):
+        index = torch.arange(6)
+        # A sample of the next class.
+        index[row] += 7
+        compared = [row] if subject.method.across_samples else range(6)
+        for name, after in named_credits(learner, x[index], labels[index]).items():
+            both = torch.stack([before[name], after])
+            moved = (both[1] - both[0]).norm(dim=1) > _SAME_ROW * both.norm(dim=2).max()
+            changed = [other for other in compared if moved[other]]
+            # A sample without credit may stay without.
+            expected = [row] if both[:, row].any() else []
+            found = f"rows {changed} of the credit of {name} following sample {row}"
+            expect(changed == expected, found)
+    turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
+    longest = max(a.norm() for a in before.values())
+    for name, a in before.items():
+        # A credit that is much shorter than others is rounding, whose errors have no order.
+        scale = max(a.norm(), _SAME_PLACE * longest)
+        found = f"another credit of {name} for a sample at another place of the batch"
+        expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
+
+
+# A cosine that a topmost credit of another loss has with the gradient by chance.
+_BY_CHANCE = 0.1
+# A cosine that no credit has by chance.
+_AGAINST = -0.5
+
+
+def direction(subject: Subject) -> None:
+    """Expect that with true feedback the topmost credit points along ``g_L``, and no credit points
+    against its gradient. Credits are gradients of the loss, which training descends: check the
+    sign. If the sign is random, look for a transposed weight, or a credit of another layer or
+    sample.
+
+    Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
+    own weight therefore replaces every direct feedback matrix in the state. The topmost credit is
+    the last block's, or the embedding's in a network without blocks. A credit of zero, or of one
+    direction for all samples (a global scalar error), has no sign. In other, untrained networks the
+    credit must only not point against ``g_L``. Credits of an `own_objective` belong to another loss
+    and are left to `objective`.
+    """
+    own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
+    least, learners = _AGAINST, [subject.build()]
+    if mlp:
+        least = -_BY_CHANCE if own else _BY_CHANCE
+        learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
+    for learner in learners:
+        *below, top = cosines(learner, *subject.batch(HELD_OUT))
+        # A value without a sign is NaN, which no comparison holds for.
+        expect(not top <= least, f"a mean cosine of {top:.3f} of the topmost credit with g_L")
+        against = [layer for layer, value in enumerate(below) if value < _AGAINST]
+        expect(own or not mlp or not against, f"credits against the gradient below block {against}")
+
+
+# Equal negatives reach a larger ratio of objectives, right to wrong labels.
+_TELLING = 0.95
+
+
+def objective(subject: Subject) -> None:
+    """Expect that an own objective is lower for right labels than for wrong ones. Training descends
+    objectives: check the sign, and contrast right labels with wrong ones.
+    """
+    if not subject.method.own_objective:
+        return
+    learner, (x, labels) = subject.copy(**_GENTLE), subject.batch(HELD_OUT)
+    right = credits_of(learner, x, labels).objective
+    wrong = []
+    for stride in range(1, CLASSES - 1):
+        # Wrong labels of all classes are mixed.
+        shift = 1 + torch.arange(len(labels)) * stride % (CLASSES - 1)
+        wrong.append(credits_of(learner, x, (labels + shift) % CLASSES).objective)
+    least = min(wrong)
+    found = f"an objective of {right:.4g} for right labels and {least:.4g} for wrong ones"
+    expect(right < least - (1 - _TELLING) * abs(least), found)
+
+
+class _Types(TorchFunctionMode):
+    """Collect the types of all tensors that torch returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[torch.dtype] = set()
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.found |= {one.dtype for one in tree_leaves(result) if isinstance(one, Tensor)}
+        return result
+
+
+_NARROW = (torch.float16, torch.bfloat16)
+# More different values than signs and the like have.
+_MANY = 100
+
+
+def precision(subject: Subject) -> None:
+    """Expect no half precision in a step, and credits of a float64 copy in float64 that agree with
+    those in float32. Compute in the type of the states, without half precision or autocast.
+    """
+    learner, (x, labels) = subject.build(), subject.batch(16)
+    with _Types() as types:
+        single = named_credits(learner, x, labels)
+        step(subject.build(), x, labels)
+    narrow = types.found.intersection(_NARROW)
+    expect_none(map(str, narrow), "{} in the computation of a step")
+    learner.parts.double()
+    for name, a in named_credits(learner, x.double(), labels).items():
+        expect(a.dtype == torch.float64, f"credits of {name} of {a.dtype} in a float64 network")
+        # numpy computes in half precision, too, where torch does not see it.
+        rounded = any(torch.equal(a.to(kind).to(a), a) for kind in _NARROW)
+        found = f"credits of {name} rounded to half precision"
+        expect(not rounded or len(a.unique()) <= _MANY, found)
+        far = (single[name] - a).norm(dim=1) > _ROUNDING * a.norm(dim=1)
+        found = f"credits of {name} more than {_ROUNDING} away from those in float64"
+        expect(far.double().mean() <= 0.5, found)
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+# The least cosine of an objective's gradients with those that its credits imply.
+_LEAST_COSINE = 0.5
+
+
+@dataclass(frozen=True)
+class _Reporting(Method):
+    """A method that reports these credits for any batch."""
+
+    given: Credits
+
+    def credits(self, *_: Any) -> Credits:
+        return self.given
+
+
+def trains(subject: Subject) -> None:
+    """Expect in every step of a short training that the gradients learned are those that the
+    credits imply. Report the credits that train or that belong to the objective, or declare
+    own_objective; leave the network's parameters and their gradients to the engine.
+
+    The implied gradients are those that the engine computes on another network, which no method has
+    touched, for a method that only reports these credits. If an objective is learned instead, they
+    need only point the same way; an objective of the method's own, not against them.
+    """
+    learner = subject.build(lr=2e-3)
+    for batch in _minibatches(subject, learner, 8):
+        _check_step(learner, batch)
+
+
+def _minibatches(subject: Subject, learner: Learner, count: int) -> Iterator[Batch]:
+    """Yield the minibatches of a training in `count` epochs of one step each, and descend the
+    gradients that a caller leaves on the learner.
+    """
+    optimiser = learner.optimiser()
+    x, labels = subject.batch(HELD_OUT)
+    order = torch.randperm(HELD_OUT, generator=generator(SEED, "steps")).repeat(3)
+    for epoch, rows in enumerate(order.split(16)[:count]):
+        learner.method.begin_epoch(learner.state, epoch / count)
+        optimiser.zero_grad()
+        yield x[rows], labels[rows]
+        optimiser.step()
+
+
+def _check_step(learner: Learner, batch: Batch) -> None:
+    """Compare the gradients of one minibatch, part by part, with those that its credits imply."""
+    network = learner.network
+    with untouched(network):
+        # BatchNorm trains on other states than those of evaluation mode.
+        network.train(any(True for _ in network.buffers()))
+        given = credits_of(learner, *batch)
+    reporting = _Reporting(replace(given, objective=None))
+    plain = build(learner.spec, learner.image_shape, network.classes, reporting).network
+    plain.load_state_dict(network.state_dict())
+    step(replace(learner, network=plain, method=reporting), *batch)
+    learner.train_mode()
+    step(learner, *batch)
+    changed = differing(dict(plain.named_parameters()), dict(network.named_parameters()))
+    expect_none(changed, "a step changing {} by itself")
+    parts = [*given.by_name(), "head"]
+    pairs = zip(parts, gradients_by_part(network), gradients_by_part(plain), strict=True)
+    for part, g, implied in pairs:
+        if given.objective is None or part == "head":
+            far = (g - implied).norm() > _ROUNDING * max(g.norm(), implied.norm())
+            expect(not far, f"gradients of {part} away from what credits imply")
+            continue
+        least = 0.0 if learner.method.own_objective else _LEAST_COSINE
+        value = cosine(g[None], implied[None]).value
+        found = f"a cosine of {value} between the objective's gradient of {part} and its credit's"
+        expect(value is None or value >= least, found)
+
+
+def means(subject: Subject) -> None:
+    """Expect that doubling a batch leaves its gradients unchanged. Average objectives and auxiliary
+    losses over the batch. Return gradients of single samples' losses as credits, or normalise them;
+    declare batch_mean if they are gradients of the batch-mean loss.
+    """
+    x, labels = subject.batch(8)
+    gradients, credits = [], []
+    for times in (1, 2):
+        learner, batch = subject.build(), (torch.cat([x] * times), torch.cat([labels] * times))
+        credits.append(credits_of(learner, *batch))
+        gradients.append(step(learner, *batch))
+    one, two = gradients
+    for name, g in one.items():
+        # An auxiliary loss has other noise for another batch: nearer to once than to twice is enough.
+        noisy = name.startswith("state.")
+        limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
+        expect(not (two[name] - g).norm() > limit, f"another gradient of {name} in a doubled batch")
+    if subject.method.end_to_end or credits[0].objective is not None:
+        return
+    twice = credits[1].by_name()
+    # The ratio that credits of the other kind have.
+    factor = 1.0 if credits[0].batch_mean else 0.5
+    for name, a in credits[0].by_name().items():
+        far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
+        found = f"credits of {name} that are {factor} times as long in a doubled batch"
+        expect(far or not a.any(), found)
+
+
+# As large as the audits' batch.
+_LARGE_BATCH, _MANY_CLASSES = 128, 11
+_LARGE = {"width": 150, "depth": 9}
+# The least cosine of a sample's credits in batches of two sizes.
+_PARALLEL = 0.999
+
+
+def sizes(subject: Subject) -> None:
+    """Expect that `finite`, `trains` and `direction` hold for a wide and deep network with many
+    classes on a large batch, where a sample's credit has the direction that it has in a small one.
+    Fill rows of any width, compute every credit from its own row, and use one rule for every size.
+    """
+    learner, randomness = subject.build(_MANY_CLASSES, **_LARGE), generator(SEED, "sizes")
+    x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
+    labels = torch.randint(_MANY_CLASSES, (_LARGE_BATCH,), generator=randomness)
+    where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
+    large = named_credits(learner, x, labels)
+    _expect_finite(large, where)
+    # The second half of the features: a sparse credit has other ones in every sample.
+    found = f"zeros in most features of the credit of {{}}{where}"
+    expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
+    small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
+    for name, a in small.items():
+        value = cosine(a, large[name][:8]).value
+        same = torch.equal(a, large[name][:8]) if value is None else value > _PARALLEL
+        expect(same, f"another direction of the credit of {name} in a larger batch")
+    _check_step(learner, (x, labels))
+    top = cosines(learner, x, labels)[-1]
+    usual = cosines(subject.build(), *subject.batch(16))[-1]
+    # Other methods have to learn to point first.
+    found = f"a mean cosine of {top:.3f} between the topmost credit and g_L{where}"
+    expect(not usual > _LEAST_COSINE or top > _LEAST_COSINE / 2, found)
+
+
+def stages(subject: Subject) -> None:
+    """Expect that blocks of a `greedy` method learn one after another, even under a penalty. Give
+    gradients to the stage's block only, or drop greedy.
+    """
+    if not subject.method.greedy:
+        return
+    learner, moved = subject.build(penalty=0.01, lr=2e-3), []
+    blocks = learner.network.blocks.state_dict()
+    before = deepcopy(blocks)
+    for batch in _minibatches(subject, learner, 2 * DEPTH):
+        # What the step before has moved.
+        moved += [name[0] for name in differing(before, blocks)]
+        before = deepcopy(blocks)
+        step(learner, *batch)
+    expect(moved == sorted(moved), f"blocks that learn in the order {moved}")
+
+
+def memory(subject: Subject) -> None:
+    """Expect that steps leave no graphs and no growing number of tensors behind. Keep only detached
+    numbers of a step, in buffers of fixed size.
+    """
+    learner, counts = subject.build(lr=2e-3), []
+    # Objects from before need not be searched.
+    gc.freeze()
+    try:
+        # All in the first quarter: a later stage of a greedy method has moments of its own.
+        for batch in islice(_minibatches(subject, learner, 24), 6):
+            step(learner, *batch)
+            credits_of(learner, *batch)
+            counts.append(sum(tensor.numel() for tensor in _new_tensors()))
+        graphs = sum(tensor.grad_fn is not None for tensor in _new_tensors())
+    finally:
+        gc.unfreeze()
+    expect(not graphs, f"{graphs} tensors with a graph kept after their step")
+    # The first steps make the optimiser's moments.
+    more = counts[5] - counts[2]
+    expect(more <= 0, f"{more} more values in memory after three more steps")
+
+
+def _new_tensors() -> Iterator[Tensor]:
+    """Return the reachable tensors made since ``gc.freeze``; a list of them would keep them alive."""
+    gc.collect()
+    return (value for value in gc.get_objects() if issubclass(type(value), Tensor))
+
+
+# --- trainings ------------------------------------------------------------------------------------
+
+
+# Chance is 1/6.
+_WELL_ABOVE_CHANCE = 0.6
+
+
+def learns(subject: Subject) -> None:
+    """Expect held-out accuracy far above chance if credits have a sign, and chance on random
+    targets. Check scale and sign, and that the target comes from `labels` alone.
+    """
+    batch = subject.batch(HELD_OUT)
+    unsigned = math.isnan(cosines(subject.copy(**_GENTLE), *batch)[-1])
+    for changes in ({}, {"penalty": 0.01}, {"random_targets": True}):
+        learner = subject.trained(epochs=6, terminal_norm=False, **changes)
+        accuracy = accuracy_of(learner.network, [batch])
+        above, may = accuracy >= _WELL_ABOVE_CHANCE, "random_targets" not in changes
+        found = f"accuracy {accuracy:.2f} on separable classes with {changes or 'no options'}"
+        expect(above == may or (may and unsigned), found)
+
+
+def moves(subject: Subject) -> None:
+    """Expect that training moves every parameter of network and state, unless the lowest credits
+    are zero. Give every block a credit. Train the state's parameters by auxiliary_loss or an
+    objective, or make them buffers. Let update_state change feedback that is declared as learned,
+    towards the weight's sign.
+    """
+    # Every layer gets some epochs, also where layers learn one after the other.
+    learner, batch = subject.copy(epochs=2 * (DEPTH + 1)), subject.batch(8)
+    moved = differing(learner_tensors(subject.build()), learner_tensors(learner))
+    before = named_credits(learner, *batch)
+    lowest = zip(("network.embed.", "network.blocks.0."), before.values())
+    idle = tuple(part for part, a in lowest if not a.any())
+    learning = [name for name, p in learner.parts.named_parameters() if p.requires_grad]
+    still = [name for name in learning if name not in moved and not name.startswith(idle)]
+    expect_none(still, "{} that training does not move")
+    feedback = of_class(type(subject.method)).feedback
+    if not feedback.startswith("learned"):
+        return
+    changed = any(name.startswith("state.") for name in moved)
+    expect(changed, f"no change of the state by training, and {feedback=}")
+    for name, tensor in learner.state.state_dict().items():
+        kept = tensor.clone()
+        tensor.zero_()
+        # Moments of gradients point against the weights, and carry no credit.
+        carries = differing(before, named_credits(learner, *batch))
+        tensor.copy_(kept)
+        if carries:
+            _check_feedback(learner, name, kept)
+
+
+# A cosine that a matrix of hundreds of entries has with no other by chance.
+_OPPOSITE = -0.25
+
+
+def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
+    """Check that learned feedback does not end up opposite to a weight of its shape."""
+    for weight, forward in block_weights(learner.network):
+        for turned in (forward, forward.mT):
+            if turned.shape == feedback.shape:
+                value = cosine_similarity(feedback.flatten(), turned.flatten(), dim=0)
+                found = f"learned feedback {name} against {weight}, with a cosine of {value:.2f}"
+                expect(value >= _OPPOSITE, found)
+
+
+def options(subject: Subject) -> None:
+    """Expect finite numbers under every combination of options, also in networks without blocks;
+    and that frozen blocks keep every bit while everything else moves as usual.
+    """
+    plain = subject.build().network.state_dict()
+    usual = differing(plain, subject.trained().network.state_dict())
+    one, shallow = {"frozen_blocks": 1, "penalty": 0.01}, {"shallow": True}
+    noise = {"random_targets": True}
+    for changes in (one, one | noise, {"frozen_blocks": DEPTH}, shallow, shallow | noise):
+        before, after = subject.build(**changes).network, subject.trained(**changes)
+        _expect_finite(learner_tensors(after), f" with {changes}")
+        moved = differing(before.state_dict(), after.network.state_dict())
+        learning = [name for name, p in after.network.named_parameters() if p.requires_grad]
+        still = [name for name in learning if name in usual and name not in moved]
+        expect_none(still, f"{{}} that does not move with {changes}")
+
+
+def architectures(subject: Subject) -> None:
+    """Expect credits, sign and steps of learning on every architecture but those that raise
+    NotImplementedError. Read gradients with network.read_gradient.
+    """
+    exact = _is_exact(subject)
+    for name in ARCHITECTURES:
+        if name == subject.architecture:
+            continue
+        other = replace(subject, architecture=name, runs={})
+        try:
+            for check in (shapes, purity, rows, labels, direction):
+                check(other)
+            objective = credits_of(other.build(), *other.batch(8)).objective
+            # Tokens and positions of an objective have gradients of their own.
+            if not subject.method.end_to_end and objective is None:
+                trains(other)
+            found = "another direction than the gradient's, which credits have elsewhere"
+            expect(not exact or _is_exact(other), found)
+        except Exception as error:
+            if not isinstance(error.__cause__ or error, NotImplementedError):
+                raise Finding(f"with {name}, {in_one_line(error, subject.method)}") from error
+
+
+def _is_exact(subject: Subject) -> bool:
+    """Return whether every credit points along the gradient at its own state."""
+    values = cosines(subject.copy(), *subject.batch(HELD_OUT))
+    return all(value > 0.999 for value in values)
+
+
+# --- declarations ---------------------------------------------------------------------------------
+
+
+def declarations(subject: Subject) -> None:
+    """Expect texts, booleans and costs >= 0 in the class, as in MethodInfo and Method, and
+    constants that a checkpoint keeps. Decorate the class with @dataclass(frozen=True).
+    """
+    kind, wrong = type(subject.method), []
+    traits = {name: value for name, value in vars(Method).items() if isinstance(value, bool)}
+    for name, default in (asdict(MethodInfo()) | traits).items():
+        value = getattr(kind, name, default)
+        fits = isinstance(value, type(default))
+        if not isinstance(default, str | bool):
+            fits = type(value) in (int, float) and 0 <= value < math.inf
+        wrong += [] if fits else [f"{name}={value!r}"]
+    expect_none(wrong, "wrong {} in the class")
+    annotations = inspect.get_annotations(kind).items()
+    declared = {name for name, of in annotations if "ClassVar" not in str(of)}
+    lost = declared - {constant.name for constant in fields(kind)}
+    expect_none(sorted(lost), "{} that no checkpoint keeps")
+
+
+# By a trait, the checks that it frees a method of.
+_FREED = {"across_samples": (rows, sizes), "own_objective": (trains, direction)}
+
+
+def traits(subject: Subject) -> None:
+    """Expect that a method needs every trait that exempts it from checks: without the trait, one of
+    those checks fails. Drop traits that it does not need.
+    """
+    kind = type(subject.method)
+    for name, checks in _FREED.items():
+        if not getattr(kind, name):
+            continue
+        strict = type(kind.__name__, (kind,), {name: False})(**vars(subject.method))
+        try:
+            for check in checks:
+                check(replace(subject, method=strict))
+        except Finding:
+            continue
+        raise Finding(f"found {name} declared without need")
+
+
+CHECKS = {
+    check.__name__: check
+    for check in (
+        process, apart, shapes, calls, purity, finite, determinism, declarations, graphs, labels,
+        rows, direction, objective, fresh, trains, stages, sizes, means, precision, memory, learns,
+        moves, options, saved, traits, architectures,
+    )
+}  # fmt: skip
