@@ -223,7 +223,9 @@ def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
     random state. Move changes to update_state, or copy first.
     """
-    for learner in (subject.build(), subject.copy()):
+    # Untrained first: what a method does to torch's settings can end a training.
+    for make in (subject.build, subject.copy):
+        learner = make()
         learner.network.blocks[:1].requires_grad_(False)
         learner.train_mode()
         for parameter in learner.parts.parameters():
