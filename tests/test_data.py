@@ -150,7 +150,6 @@ def test_a_saved_data_set_is_read_back(dataset, tmp_path):
 
 DAMAGES = {
     "cut by a byte": lambda content: content[:-1],
-    "a pickle": lambda content: pickle.dumps({}),
     "of another program": lambda content: save({"a": torch.zeros(1)}),
     "a bit": altered,
     "another mean": lambda content: content.replace(b"[0.4]", b"[0.5]"),
@@ -158,20 +157,13 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_files_are_refused(dataset, tmp_path, damage):
+def test_damaged_and_other_files_are_refused(dataset, tmp_path, damage):
     path = tmp_path / "tiny"
     save_dataset(dataset, path)
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     for read in (load_dataset, lambda path: check_data_files([path])):
         with pytest.raises(AuditError, match=f"^{path}: "):
             read(path)
-
-
-def test_what_is_no_file_is_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(AuditError, match=f"^{path}: "):
-            load_dataset(path)
-    check_data_files([tmp_path / "missing"])  # it will be made
 
 
 PUBLISHED = {"batches.meta": {"label_names": list("0123456789")}}

@@ -97,7 +97,4 @@ def test_every_seed_shows_what_readme_says(demo):
     norms = deepest.loc["dfa"].groupby("seed")["grad_norm"]
     fall = stated(r"gradient falls by more than (\d+)x during training")
     assert (norms.first() > fall * norms.last()).all()
-    files = [path for path in (demo / "results").glob("**/*") if path.is_file()]
-    written = sum(path.stat().st_size for path in files)
-    assert written < 1e6 * stated(r"two CPU cores and (\d+) MB")
     assert python(demo, ROOT / "examples/smoke_test.py", "--results", "results").returncode == 0

@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from projects import ROOT, TINY, command, python, write_config
+from projects import ROOT, python
 from test_installed import PROMISED
 
 from fa_audit.core.registry import EXTRAS
@@ -85,20 +85,6 @@ def test_too_little_memory_for_torch_is_one_line(tmp_path):
     done = python(tmp_path, "-c", limited)
     assert done.returncode == 1 and "ulimit -v" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_workflow_says_before_its_first_job_that_torch_has_too_little_memory(tmp_path):
-    write_config(tmp_path, {"settings": {"tiny": TINY}})
-    call = ["-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *command("--cores", "1")[3:]]
-    limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9,) * 2); "
-    done = python(tmp_path, "-c", f"{limited}os.execv(sys.executable, [sys.executable, *{call}])")
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("fa-audit: ")]
-    assert (
-        done.returncode == 1
-        and "a limit of 1953125 kB of address space, in which torch cannot be loaded (" in line
-    )
-    assert not (tmp_path / "results/data").exists()
 
 
 @pytest.mark.parametrize("line", ["sc~orecard", "train --arch~itecture", "train credit~_bridge"])
