@@ -101,16 +101,6 @@ def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy, limit):
         assert all(hollow == (last[y] < limit) for _, y, hollow in markers(aggregate, name))
 
 
-def test_layers_without_credits_have_growth_and_gradient_only(tidy):
-    table = tidy.layers.assign(growth=2.0)
-    without = table.drop(columns="cosine")
-    panels = [len(drawn("layers", replace(tidy, layers=part)).axes) for part in (table, without)]
-    assert panels == [3, 2]
-    assert_seeds_and_means(
-        drawn("layers", replace(tidy, layers=table)).axes[0], table, "layer", "growth"
-    )
-
-
 def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_first_fired():
     dfa = {**EXPLODED, "first_scale_flag": 1}
     shallower = several({"dfa": dfa, "fa": {}}, setting="shallower", depth=2)
@@ -118,18 +108,22 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
     two.trajectories.loc[two.trajectories["setting"] == "deep", "test_accuracy"] /= 10
     figure = drawn("trajectories", two, labels={"deep": "Four blocks", "bp": "BP"})
     panels = np.array(figure.axes).reshape(-1, 3)
-    flags = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}
+    flags = {
+        "hidden_norm": "first_scale_flag",
+        "grad_norm": "first_reference_flag",
+        "test_accuracy": None,
+    }
     for (setting, depth), row in zip({"deep": 4, "shallower": 2}.items(), panels, strict=True):
         own = two.of(setting)
         last = own.trajectories[own.trajectories["layer"] == depth]
         both = last.merge(own.runs, on=["run", "seed"])
-        for ax, column in zip(row, ("hidden_norm", "grad_norm", "test_accuracy")):
+        for ax, (column, flag) in zip(row, flags.items(), strict=True):
             for name in ORDER:
                 assert_curves(ax, name, last, column)
-            fired = both[both["epoch"] == both[flags[column]]] if column in flags else both[:0]
+            fired = both[both["epoch"] == both[flag]] if flag else both[:0]
             rings = [ring.tolist() for found in lines(ax, FIRST) for ring in found]
             assert sorted(rings) == sorted(fired[["epoch", column]].to_numpy().tolist())
-            assert bool(rings) == (column in flags)
+            assert bool(rings) == bool(flag)
     (hidden, gradient, accuracy), below = panels
     assert hidden.get_ylim() == below[0].get_ylim() and gradient.get_ylim() == below[1].get_ylim()
     assert accuracy.get_ylim()[1] < 0.1 < below[2].get_ylim()[1]
@@ -158,34 +152,26 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
 
 
 def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
-    """Accuracy is 0.5, minus a tenth per frozen block, plus a hundredth per seed; rungs that were
-    not run have no mark.
-    """
+    """Rungs that were not run have no mark, and other runs no line."""
     rows, rungs = [], []
-    for seed, frozen in itertools.product((1, 2), range(3)):
-        if (seed, frozen) == (2, 1):
-            continue
-        accuracies = {
-            "accuracy": 0.5 - frozen / 10 + seed / 100,
-            "own_frozen_acc": 0.1 + seed / 100,
-        }
+    for seed, frozen in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 2)):
+        accuracy, baseline = 0.5 - frozen / 10 + seed / 100, 0.1 + seed / 100
         name = f"dfa+frozen{frozen}" if frozen else "dfa"
-        rows.append(network(name, seed=seed, depth=3, frozen_blocks=frozen, **accuracies))
-        rungs.append((3 - frozen, accuracies["accuracy"]))
-        if not frozen:
-            rungs.append((0, accuracies["own_frozen_acc"]))
+        given = {"frozen_blocks": frozen, "accuracy": accuracy, "own_frozen_acc": baseline}
+        rows.append(network(name, seed=seed, depth=3, **given))
+        rungs += [(3 - frozen, accuracy)] + ([] if frozen else [(0, baseline)])
     others = [
-        network("bp+penalty1e-2", penalty=0.01, depth=3), network("bp+shallow", shallow=True, depth=3),
+        network("bp+penalty1e-2", penalty=0.01, depth=3),
+        network("bp+shallow", shallow=True, depth=3),
         network("bp+random_targets", random_targets=True, depth=3),
-    ]  # fmt: skip
-    frozen = network("bp+frozen", frozen_blocks=3, depth=3, own_frozen_acc=NAN)
+    ]
     wider = network("dfa", setting="wider", depth=2, accuracy=0.3)
-    tidy = tidy_of(rows, others, frozen, network("bp+epoch1", depth=3), wider)
+    tidy = tidy_of(rows, others, network("bp+epoch1", depth=3), wider)
     figure = drawn("depth_ladder", tidy, labels={"dfa": "DFA", "wider": "Wider"})
-    order = ["bp+epoch1", "dfa"]
     expected = [("bp+epoch1", 0, 0.4), ("bp+epoch1", 3, 0.6), *(("dfa", *rung) for rung in rungs)]
+    expected = pd.DataFrame(expected, columns=["run", "k", "y"])
     main, other = figure.axes
-    assert_seeds_and_means(main, pd.DataFrame(expected, columns=["run", "k", "y"]), "k", "y", order)
+    assert_seeds_and_means(main, expected, "k", "y", ["bp+epoch1", "dfa"])
     assert markers(other, "dfa") == [(0, 0.4, False), (2, 0.3, False)]
     # Seeds are counted by network, not over all of them.
     assert legend_of(figure)[:2] == ["bp+epoch1 (n = 1)", "DFA (n = 1 to 2)"]
@@ -195,9 +181,9 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
 
 def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
     """The larger the penalty, the smaller the states, the better the credit."""
-    penalties = ("", "+penalty1e-3", "+penalty1e-1")
+    penalties = {0: "", 1e-3: "+penalty1e-3", 1e-1: "+penalty1e-1"}
     given = {}
-    for method, (i, suffix) in itertools.product(("dfa", "bp"), enumerate(penalties)):
+    for method, (i, suffix) in itertools.product(("dfa", "bp"), enumerate(penalties.values())):
         given[method + suffix] = {"accuracy": 0.5 + 0.04 * i, "hidden_norm_last": 1e6 / 10**i}
     sweep = tidy_of(several(given))
     missing = (sweep.runs["run"] == "dfa") & (sweep.runs["seed"] == 42)
@@ -206,14 +192,12 @@ def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
     states, gradients, against = np.reshape(figure.axes, (3, 3))
     last = sweep.trajectories[sweep.trajectories["layer"] == 4]
     for row, column in ((states, "hidden_norm"), (gradients, "grad_norm")):
-        for ax, suffix in zip(row, penalties, strict=True):
-            own = last[last["run"] == f"dfa{suffix}"].assign(run="dfa")
-            assert_curves(ax, "dfa", own, column)
-    place = {0: 0, 1e-3: 1, 1e-1: 2}
-    runs = sweep.runs.assign(run=sweep.runs["method"], place=sweep.runs["penalty"].map(place))
-    for ax, column in zip(
-        against, ("deep_cosine_at_input", "deep_rho_at_input", "accuracy"), strict=True
-    ):
+        for ax, suffix in zip(row, penalties.values(), strict=True):
+            assert_curves(ax, "dfa", last[last["run"] == f"dfa{suffix}"].assign(run="dfa"), column)
+    places = sweep.runs["penalty"].map([*penalties].index)
+    runs = sweep.runs.assign(run=sweep.runs["method"], place=places)
+    columns = ("deep_cosine_at_input", "deep_rho_at_input", "accuracy")
+    for ax, column in zip(against, columns, strict=True):
         assert_seeds_and_means(ax, runs, "place", column, ["dfa", "bp"])
         names = [label.get_text() for label in ax.get_xticklabels()]
         assert names == ["0", style.power(1e-3), style.power(1e-1)]
@@ -221,19 +205,20 @@ def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
 
 
 def test_fresh_feedback_is_a_bar_of_two_deviations_and_the_own_frozen_baseline_a_line():
-    fresh = {"fresh_b_mean": 0.01, "fresh_b_std": 0.03}
     none = {"fresh_b_mean": NAN, "fresh_b_std": NAN, "own_frozen_acc": NAN}
-    sweep = tidy_of(several({"dfa": fresh, "bp": none, "dfa+penalty1e-3": {"fresh_b_std": 0.01}}))
+    fresh = {
+        "dfa": {"fresh_b_mean": 0.01, "fresh_b_std": 0.03},
+        "dfa+penalty1e-3": {"fresh_b_std": 0.01},
+    }
+    sweep = tidy_of(several({"bp": none} | fresh))
     figure = drawn("penalty_rescue", sweep)
     *_, cosine, _, accuracy = figure.axes
     boxes = [box.get_bbox() for boxes in cosine.containers for box in boxes]
     ends = [(box.x0 + box.width / 2, box.y0, box.y1) for box in boxes if np.isfinite(box.height)]
     assert ends == [pytest.approx((0, -0.05, 0.07)), pytest.approx((1, -0.02, 0.02))]
-    found = [
-        line[0, 1] for line in lines(accuracy, "own frozen baseline") if np.isfinite(line).all()
-    ]
-    frozen = sweep.runs.loc[sweep.runs["method"] == "dfa", "own_frozen_acc"]
-    assert found == [pytest.approx(frozen.mean())]
+    found = np.concatenate(lines(accuracy, "own frozen baseline"))[:, 1]
+    frozen = sweep.runs.loc[sweep.runs["method"] == "dfa", "own_frozen_acc"].mean()
+    assert found[np.isfinite(found)] == pytest.approx(frozen)
     # Neither is in the legend where no run has it.
     without = legend_of(drawn("penalty_rescue", tidy_of(several({"bp": none}))))
     assert len(legend_of(figure)) == 2 + len(without) + 1 and len(without) == 3
