@@ -17,7 +17,6 @@ from fa_audit.networks.trace import reference, untouched
 CLASSES, BATCH, SIDE = 4, 5, 32
 READ = {  # a state's vector and the gradient by it, from their definitions
     "all features": (lambda h: h.flatten(1), lambda g: g.flatten(1)),
-    "cls token": (lambda h: h[:, 0], lambda g: g[:, 0]),
     "spatial mean": (
         lambda h: h.mean((2, 3)) if h.dim() == 4 else h,
         lambda g: g.sum((2, 3)) if g.dim() == 4 else g,
@@ -84,22 +83,6 @@ def resnet18_by_hand(model, x):
             inner = block.bn2(block.conv2(block.bn1(block.conv1(h)).relu()))
             states.append((inner + (block.downsample(h) if block.downsample else h)).relu())
     return states, F.linear(states[-1].mean((2, 3)), model.fc.weight, model.fc.bias)
-
-
-def small_vit():
-    options = {"patch_size": 16, "num_layers": 3, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 12}
-    return zoo.VisionTransformer(image_size=SIDE, num_classes=CLASSES, **options)
-
-
-def vit_by_hand(model, x):
-    patches = model.conv_proj(x).flatten(2).transpose(1, 2)
-    tokens = torch.cat([model.class_token.expand(len(x), -1, -1), patches], dim=1)
-    states = [tokens + model.encoder.pos_embedding]
-    for block in model.encoder.layers:
-        z = block.ln_1(states[-1])
-        attended = states[-1] + block.self_attention(z, z, z)[0]
-        states.append(attended + block.mlp(block.ln_2(attended)))
-    return states, model.heads(model.encoder.ln(states[-1])[:, 0])
 
 
 class OuterSkip(nn.Module):
@@ -187,7 +170,6 @@ CASES = {
     "plain CNN, maps": (*PLAIN, "spatial mean"),
     "plain CNN, everything": (*PLAIN, "all features"),
     "resnet18": (resnet18, resnet18_by_hand, "layer*.*", "spatial mean"),
-    "vit": (small_vit, vit_by_hand, "encoder.layers.*", "cls token"),
     "skip outside, in place": (OuterSkip, outer_skip_by_hand, "parts.*", "all features"),
     "channels last": (
         lambda: Linears(lambda x: x.permute(0, 2, 3, 1), (1, 2)),

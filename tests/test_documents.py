@@ -4,7 +4,6 @@ diagnostic.
 
 import re
 import runpy
-import shutil
 
 import pytest
 from projects import ROOT, python
@@ -13,7 +12,7 @@ from test_golden import audits_in
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds, State
-from fa_audit.results.tidy import layers_table, read_packed, runs_table, write_packed
+from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
@@ -39,30 +38,6 @@ OTHERS = [tool for tool in TOOLS if tool not in MEASURING]
 def test_nothing_that_is_generated_is_stale(tools):
     done = check(ROOT, *tools)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
-    """Of the reproduction alone, with one figure of its configuration: drawing all of them is what
-    takes time.
-    """
-    for folder in ("tools", "docs", "configs", "reference"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    shutil.copy(ROOT / "config.yaml", tmp_path)
-    tool, config = tmp_path / "tools/reproduction.py", tmp_path / "configs/measured.yaml"
-    tool.write_text(
-        re.sub(r'\n    "findings": \[.*?\n}', "\n}", tool.read_text(), count=1, flags=re.DOTALL)
-    )
-    config.write_text(re.sub(r"(?<=\nfigures:\n)(.*\n)(?:  .*\n)*", r"\1", config.read_text()))
-    packed = tmp_path / "reference/measured/main_audit/audits.json"
-    audits = read_packed(packed)
-    changed = [audit.replace(headline_acc=0.5) if audit.run == "dfa" else audit for audit in audits]
-    write_packed(packed, changed)
-    done = check(tmp_path, "reproduction")
-    assert done.returncode == 1
-    stale = set(re.search(r"stale: (.*); run make documents", done.stderr)[1].split(", "))
-    changed = (".md", "/scorecard.csv", "/scorecard.png", "/audit_overview.png")
-    assert stale >= {f"docs/reproduction{name}" for name in changed}
 
 
 WORDS = 14_500
