@@ -234,7 +234,7 @@ MUTATIONS: dict[str, Mutation] = {
         # --- verdicts
         ("three-check-or", "protocol/judge.py", "or len(fired) > 1:", "or fired:",
          "D1 or D2 alone is a flag, not a failure", "protocol"),
-        ("unknown-passes", "protocol/judge.py", "return None if any(", "return False if any(",
+        ("unknown-passes", "protocol/judge.py", "return None if None in", "return False if None in",
          "an unevaluated check never counts as a pass", "protocol"),
         ("four-check-stability", "protocol/checks.py", 'label="C",\n        four=True,', 'label="C",',
          "the four-check verdict has four checks", "protocol"),
@@ -251,7 +251,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the null draws fresh feedback", "credit_metrics"),
         ("null-spread", "audit/credit_metrics.py", "known.std().item()", "known.std(correction=0).item()",
          "the spread of draws has ddof 1", "credit_metrics"),
-        ("deep-first", "audit/credit_metrics.py", "deep = blocks[1:]", "deep = blocks",
+        ("deep-first", "audit/credit_metrics.py", "for block in blocks[1:]]", "for block in blocks]",
          "the first block is not deep", "credit_metrics"),
         ("drift-relative", "audit/run_credits.py", ".item() / start, n, n_valid)", ".item(), n, n_valid)",
          "drift is relative to the initialisation", "credit_metrics"),

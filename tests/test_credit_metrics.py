@@ -177,8 +177,8 @@ def test_draws_have_numpys_mean_and_unbiased_spread():
 def test_the_deep_mean_leaves_out_the_first_block_and_what_is_absent():
     first, absent = Measured(9.0, 5, 5), Measured(None, 5, 0, "why")
     blocks = [first, Measured(1.0, 5, 5), absent, Measured(2.0, 5, 4)]
-    assert deep_mean(blocks) == Measured(1.5, 3, 2)
-    assert deep_mean([first, absent]) == Measured(None, 1, 0, "why")
+    assert deep_mean([{"x": block} for block in blocks], "x") == Measured(1.5, 3, 2)
+    assert deep_mean([{"x": first}, {"x": absent}], "x") == Measured(None, 1, 0, "why")
 
 
 def test_the_bridge_residual_is_the_mean_over_samples_of_the_method_s_own(batch):

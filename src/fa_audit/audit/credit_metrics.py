@@ -159,7 +159,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
 def deep_means(blocks: Sequence[Block]) -> Block:
     """Average over the blocks l >= 1 the metrics by which runs are compared."""
     measured = blocks[0] if blocks else DEEP
-    return {name: deep_mean([block[name] for block in blocks]) for name in DEEP if name in measured}
+    return {name: deep_mean(blocks, name) for name in DEEP if name in measured}
 
 
 def nulls(fresh: Fresh, reason: str) -> Block:
@@ -168,7 +168,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
     """
     found = {}
     for side in _SIDES:
-        means = [deep_mean([block[f"cosine{side}"] for block in draw]) for draw in fresh]
+        means = [deep_mean(draw, f"cosine{side}") for draw in fresh]
         found[f"fresh_b_null{side}"] = over_draws(means, reason)
     return found
 
@@ -374,14 +374,15 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     return Measured(known.mean().item(), len(draws), len(known), std=std)
 
 
-def deep_mean(blocks: Sequence[Measured]) -> Measured:
-    """Average over the blocks l >= 1 that have a value; `n` and `n_valid` count blocks.
+def deep_mean(blocks: Sequence[Block], name: str) -> Measured:
+    """Average a metric over the blocks l >= 1 that have a value; `n` and `n_valid` count blocks.
 
     Args:
-        blocks: one entry per block, ``l = 0`` first.
+        blocks: the metrics of every block, ``l = 0`` first.
+        name: the metric's name.
     """
-    deep = blocks[1:]
-    values = [block.value for block in deep if block.value is not None]
+    deep = [block[name] for block in blocks[1:]]
+    values = [found.value for found in deep if found.value is not None]
     if not values:
         reason = deep[0].reason if deep else "the network has no block l >= 1"
         return Measured(None, len(deep), 0, reason)

@@ -133,11 +133,11 @@ def diagnose(
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
     samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
     # By the names of the arguments, which errors begin with.
-    given = {
-        "sample": [] if sample is None else [sample],
-        "eval_batches": eval_batches,
-        "stability_batches": () if stability_batches is None else stability_batches,
-    }
+    given = {"sample": [], "eval_batches": eval_batches, "stability_batches": []}
+    if sample is not None:
+        given["sample"] = [sample]
+    if stability_batches is not None:
+        given["stability_batches"] = stability_batches
     inside = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
         # Norms are of one batch, C is over many; each may have batches of its own.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 
 import torch
 import torch.nn.functional as F
@@ -152,12 +153,13 @@ def ignored_by(loss_fn: LossFunction) -> int:
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
     """Return the rows of some samples of a reference."""
+    rows = itemgetter(samples)
     return replace(
         truth,
-        states=tuple(h[samples] for h in truth.states),
-        gradients=tuple(g[samples] for g in truth.gradients),
-        logits=truth.logits[samples],
-        at_logits=truth.at_logits[samples],
+        states=tuple(map(rows, truth.states)),
+        gradients=tuple(map(rows, truth.gradients)),
+        logits=rows(truth.logits),
+        at_logits=rows(truth.at_logits),
     )
 
 

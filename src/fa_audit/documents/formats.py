@@ -112,8 +112,11 @@ def escape_markdown(text: str) -> str:
 
 def right_aligned(table: Table) -> list[bool]:
     """Return for every column whether it holds only numbers; False in a table without rows."""
-    columns = list(zip(*table.rows)) or [("",)] * len(table.columns)
-    return [all(isinstance(cell, Number) for cell in column) for column in columns]
+    right = []
+    for index, _ in enumerate(table.columns):
+        cells = [isinstance(row[index], Number) for row in table.rows]
+        right.append(bool(cells) and all(cells))
+    return right
 
 
 @dataclass(frozen=True)

@@ -112,14 +112,17 @@ def reference(
         # Logits are differentiated, too: a loss that is almost zero shows there.
         *gradients, at_logits = _gradients(loss, [*points, logits])
     tensors = (*states, *gradients, logits)
-    # Where a vector is a mean over positions, the gradient of ones is their number.
-    ones = [network.read_gradient(torch.ones_like(g[:1])) for g in gradients]
+    positions = []
+    for g in gradients:
+        # Where a vector is a mean over positions, the gradient of ones is their number.
+        ones = network.read_gradient(torch.ones_like(g[:1]))
+        positions.append(int(ones.flatten()[0]))
     return Reference(
         states=tuple(map(network.read, states)),
         gradients=tuple(map(network.read_gradient, gradients)),
         logits=logits.detach(),
         finite=all(bool(tensor.isfinite().all()) for tensor in tensors),
-        positions=tuple(int(one.flatten()[0]) for one in ones),
+        positions=tuple(positions),
         loss=loss.item(),
         at_logits=at_logits,
     )

@@ -61,7 +61,7 @@ class Rule:
         # At most one check fired: alone, a joint one leaves the verdict as it is.
         if fired and not (self.pairs and fired[0].joint):
             return True
-        return None if any(fires[name] is None for name in self.checks) else False
+        return None if None in map(fires.get, self.checks) else False
 
     def text(self, fires: Fires, finite: bool = True) -> str:
         """Return the verdict, with the checks that fired or were not evaluated.

@@ -227,7 +227,9 @@ def _credits(judgement: Judgement) -> Table:
     floor, fires = judgement["reference"].threshold, CHECKS["reference"].fires
     rows = []
     for layer, blocks in enumerate(zip(*(audit.credit for audit in judgement.networks))):
-        cells = [_mean(block.get(name) for block in blocks) for name in _CREDITS]
+        cells = []
+        for name in _CREDITS:
+            cells.append(_mean(block.get(name) for block in blocks))
         # A credit stands for the gradient at its block's output.
         after = [audit.layers[layer + 1].grad_norm for audit in judgement.networks]
         if cells[0] != _ABSENT and any(fires(norm, floor) for norm in after):
