@@ -10,17 +10,13 @@ Cost: 1 by definition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fa_audit.methods.method import Credits, Method, loss_gradients
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, loss_gradients
 
 
-@dataclass(frozen=True)
 class BP(Method):
     end_to_end: ClassVar[bool] = True
 

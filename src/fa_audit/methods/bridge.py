@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.methods.method import layer_seed
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Network, Trace, layer_seed
 
 
 class BridgeNet(nn.Module):

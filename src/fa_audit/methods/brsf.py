@@ -12,16 +12,14 @@ Cost: as uSF, and one random number per weight and step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fa_audit.methods.frsf import FRSF
-from fa_audit.networks.network import Network
+from fa_audit.methods.method import Network
 
 
-@dataclass(frozen=True)
 class BRSF(FRSF):
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         state.redraw(randomness)

@@ -32,9 +32,7 @@ from torch import Tensor, nn
 
 from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
 from fa_audit.methods.dfa import DFA
-from fa_audit.methods.method import Credits, Method, loss_gradients, output_error
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, loss_gradients, output_error
 
 
 class CreditBridgeState(nn.Module):

@@ -12,18 +12,22 @@ Cost: one forward, one backward, as BP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Feedback, Method, output_error, state_widths
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import (
+    Credits,
+    Feedback,
+    Method,
+    Network,
+    Trace,
+    output_error,
+    state_widths,
+)
 
 
-@dataclass(frozen=True)
 class DFA(Method):
     random_feedback: ClassVar[bool] = True
 

@@ -23,18 +23,22 @@ Cost: as DFA, and the optimiser's step for the matrices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, added, output_error, state_widths
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import (
+    Credits,
+    Method,
+    Network,
+    Trace,
+    added,
+    output_error,
+    state_widths,
+)
 
 
-@dataclass(frozen=True)
 class DirectKolenPollack(Method):
     random_feedback: ClassVar[bool] = True
     decays_state: ClassVar[bool] = True

@@ -15,18 +15,14 @@ Cost: one forward, one backward, as BP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from fa_audit.methods.dfa import DFA
-from fa_audit.methods.method import Credits, one_hot
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Network, Trace, one_hot
 
 
-@dataclass(frozen=True)
 class DRTP(DFA):
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the centred label through every matrix, ``(B, d)``; the output plays no part."""

@@ -31,9 +31,16 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.methods.bridge import rms
-from fa_audit.methods.method import Credits, Method, added, layer_seed, loss_gradients, state_widths
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import (
+    Credits,
+    Method,
+    Network,
+    Trace,
+    added,
+    layer_seed,
+    loss_gradients,
+    state_widths,
+)
 
 
 @dataclass(frozen=True)

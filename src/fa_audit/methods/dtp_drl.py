@@ -35,9 +35,7 @@ from torch import Tensor, nn
 
 from fa_audit.methods.bridge import rms
 from fa_audit.methods.dtp import DTP, noise_like, skips
-from fa_audit.methods.method import Credits, added, layer_seed, output_error
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Network, Trace, added, layer_seed, output_error
 
 # A floor of the noise's mean square, which is 0 at states of zero.
 SMALLEST = 1e-30

@@ -33,9 +33,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa_audit.methods.method import Credits, Method, added, loss_gradients
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, added, loss_gradients
 
 
 @dataclass(frozen=True)

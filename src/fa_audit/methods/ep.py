@@ -28,9 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.methods.method import Credits, Method, added
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, added
 
 States = tuple[Tensor, ...]
 

@@ -15,19 +15,23 @@ Cost: one forward, one backward, as BP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Feedback, Method, state_widths, top_gradient
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import (
+    Credits,
+    Feedback,
+    Method,
+    Network,
+    Trace,
+    state_widths,
+    top_gradient,
+)
 
 
-@dataclass(frozen=True)
 class FA(Method):
     random_feedback: ClassVar[bool] = True
 

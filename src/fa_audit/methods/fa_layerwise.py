@@ -14,19 +14,15 @@ Cost: as uSF.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.method import Credits, Method, Network, Trace
 from fa_audit.methods.transport import Partners, block_weights, transported_credits
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
 
 
-@dataclass(frozen=True)
 class FALayerwise(Method):
     random_feedback: ClassVar[bool] = True
 

@@ -32,7 +32,6 @@ Cost: three forward passes, two backward passes within blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
@@ -40,12 +39,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, added, one_hot
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace, untouched
+from fa_audit.methods.method import Credits, Method, Network, Trace, added, one_hot
+from fa_audit.networks.trace import untouched
 
 
-@dataclass(frozen=True)
 class ForwardForward(Method):
     own_objective: ClassVar[bool] = True
 

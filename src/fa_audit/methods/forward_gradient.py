@@ -28,7 +28,6 @@ Cost: as `local_pred`, and W.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -37,16 +36,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.methods.local_losses import LocalPred
-from fa_audit.methods.method import Credits, added, one_hot, state_widths
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Network, Trace, added, one_hot, state_widths
 
 _PROJECTIONS, _TURNS = 16, 10.0
 # Probabilities keep this distance from 0 and 1, so that n lies within 4.8.
 EDGE = 1e-6
 
 
-@dataclass(frozen=True)
 class ForwardGradient(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return the classifiers; 16 projections of the image, ``(inputs, 16)``; and for every

@@ -12,17 +12,14 @@ Cost: as uSF.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fa_audit.methods.fa_layerwise import FALayerwise
-from fa_audit.methods.method import Credits
+from fa_audit.methods.method import Credits, Network, Trace
 from fa_audit.methods.transport import Partners, block_weights, transported_credits
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
 
 
 class Magnitudes(Partners):
@@ -34,7 +31,6 @@ class Magnitudes(Partners):
             buffer.abs_()
 
 
-@dataclass(frozen=True)
 class FRSF(FALayerwise):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return a magnitude for every weight of the blocks."""

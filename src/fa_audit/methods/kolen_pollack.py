@@ -16,18 +16,16 @@ Cost: as uSF, and a second optimiser step for the blocks' weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from fa_audit.methods.fa_layerwise import FALayerwise
+from fa_audit.methods.method import Network
 from fa_audit.methods.transport import Partners, block_weights
-from fa_audit.networks.network import Network
 
 
-@dataclass(frozen=True)
 class KolenPollack(FALayerwise):
     decays_state: ClassVar[bool] = True
 

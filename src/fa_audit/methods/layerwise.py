@@ -20,16 +20,14 @@ Cost: as `local_pred`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
 from fa_audit.methods.local_losses import LocalPred
-from fa_audit.networks.network import Network
+from fa_audit.methods.method import Network
 
 
-@dataclass(frozen=True)
 class Layerwise(LocalPred):
     own_objective: ClassVar[bool] = True
     greedy: ClassVar[bool] = True

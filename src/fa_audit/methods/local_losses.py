@@ -28,12 +28,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, added, layer_seed, state_widths
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, added, layer_seed, state_widths
 
 
-@dataclass(frozen=True)
 class LocalPred(Method):
     """The loss `pred`, and the base class of the others; `kinds` names the nets that `losses`
     reads.
@@ -77,7 +74,6 @@ class LocalPred(Method):
         return F.cross_entropy(nets["pred"](v), labels, reduction="none")
 
 
-@dataclass(frozen=True)
 class LocalSim(LocalPred):
     across_samples: ClassVar[bool] = True
     own_objective: ClassVar[bool] = True

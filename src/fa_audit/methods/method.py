@@ -20,8 +20,10 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load, naming_errors
 from fa_audit.methods import METHODS
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+
+# As X: methods take every type of their functions from this module.
+from fa_audit.networks.network import Network as Network
+from fa_audit.networks.trace import Trace as Trace
 
 
 @dataclass(frozen=True)

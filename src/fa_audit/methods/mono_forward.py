@@ -22,7 +22,6 @@ Cost: BP's, and the matrices'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,11 +29,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.methods.local_losses import LocalPred
-from fa_audit.methods.method import layer_seed, state_widths
-from fa_audit.networks.network import Network
+from fa_audit.methods.method import Network, layer_seed, state_widths
 
 
-@dataclass(frozen=True)
 class MonoForward(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return ``M`` of the embedding and of every block, ``(C, d)``."""

@@ -30,9 +30,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, output_error
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, output_error
 from fa_audit.networks.trace import trace as run
 
 

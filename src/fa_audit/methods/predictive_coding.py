@@ -30,9 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fa_audit.methods.ep import States, energy, predictions, relaxed
-from fa_audit.methods.method import Credits, Method
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ Cost: BP's, and passes of C labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -32,12 +31,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, added, layer_seed
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace, untouched
+from fa_audit.methods.method import Credits, Method, Network, Trace, added, layer_seed
+from fa_audit.networks.trace import untouched
 
 
-@dataclass(frozen=True)
 class SigProp(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return the layers that map one-hot labels ``(C, C)`` to ``t_0``, shaped like ``h_0``."""

@@ -22,9 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
-from fa_audit.methods.method import Credits, Method, output_error
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Method, Network, Trace, output_error
 
 SMALLEST_RMS = 1e-6
 

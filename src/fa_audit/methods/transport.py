@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.methods.method import Credits, top_gradient
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.methods.method import Credits, Network, Trace, top_gradient
 
 LAYERS = (F.linear, F.conv2d)
 

@@ -12,18 +12,14 @@ Cost: BP's forward and backward, and for the credit a forward with both weights 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.method import Credits, Method, Network, Trace
 from fa_audit.methods.transport import block_weights, fan_in, transported_credits
-from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
 
 
-@dataclass(frozen=True)
 class USF(Method):
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Carry the output gradient down through the present signs of the weights."""

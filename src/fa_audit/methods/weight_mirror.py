@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from fa_audit.methods.fa_layerwise import FALayerwise
+from fa_audit.methods.method import Network
 from fa_audit.methods.transport import block_weights, fan_in
-from fa_audit.networks.network import Network
 
 # The least number of draws is a sixth of the fan-in: B is then within 10 degrees of W, whatever its
 # size.
