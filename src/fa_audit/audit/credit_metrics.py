@@ -88,7 +88,8 @@ class CreditReport:
             kept = dict(block)
             for side, step in _SIDES.items():
                 reason = missing.get(layer + step)
-                for name in (metric + side for metric in _OF_REFERENCE):
+                for metric in _OF_REFERENCE:
+                    name = metric + side
                     if reason and name in block:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)

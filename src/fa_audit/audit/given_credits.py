@@ -84,6 +84,7 @@ def measure_given_credits(
     caller = _Caller(model, network, x, targets, states)
     found = caller.ask("credits", credits)
     with untouched(network):
+        # In the model's own precision, as are the credits that are compared with them.
         gradients = reference(network, x, targets, loss_fn).gradients
     fresh, seen = [], set()
     for number in range(DRAWS):
@@ -211,4 +212,4 @@ def _against_the_loss(
         if isinstance(error, AuditError):
             reason = str(error)
     none = dict.fromkeys(AGAINST_THE_LOSS, Measured(None, len(targets), 0, reason))
-    return [dict(none) for _ in credits]
+    return [none] * len(credits)

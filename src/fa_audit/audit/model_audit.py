@@ -72,6 +72,7 @@ def audit_model(
         # The whole test set comes last: a wrong description fails before.
         if accuracy is None:
             accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
+        # Verdicts follow from the evidence, and so know of it.
         return report.replace(headline_acc=accuracy)
     except AuditError as error:
         hint = ""

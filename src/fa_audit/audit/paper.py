@@ -120,6 +120,7 @@ def cross_batch_direction_stability(
         means = [
             mean_gradient(reference(network, *batch, loss_fn), layer_index) for batch in batches
         ]
+    # All batches count, unlike in `diagnose`: the caller has chosen them.
     measured = mean_pairwise_cosine(means)
     if measured.value is None:
         raise AuditError(f"eval_batches: the stability between batches {measured.reason}.")

@@ -204,6 +204,7 @@ def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
     """Yield every state's norms, relative residual norm and distance from the embedding's output."""
     for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
+        # In the network's own precision, as the published numbers are.
         ratio = None
         # No block follows the last state, and one that changes the width adds nothing to its input.
         if after is not None and after.shape == h.shape:

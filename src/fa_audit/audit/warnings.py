@@ -153,6 +153,7 @@ def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forw
         return []
     passes = []
     for each in forward(network, batches):
+        # An ignored label has no logit.
         counted = each.labels != ignored
         labels, logits = each.labels[counted], each.logits[counted]
         if ((labels < 0) | (labels >= logits.shape[-1])).any():
@@ -167,8 +168,11 @@ def hits_of(passes: list[Forward]) -> tuple[int, int] | None:
     """
     if not passes:
         return None
-    hits = sum(int((each.logits.argmax(dim=-1) == each.labels).sum()) for each in passes)
-    return hits, sum(len(each.labels) for each in passes)
+    hits = samples = 0
+    for each in passes:
+        hits += int((each.logits.argmax(dim=-1) == each.labels).sum())
+        samples += len(each.labels)
+    return hits, samples
 
 
 def accuracy_warnings(
@@ -209,6 +213,7 @@ def _nearest_mean(fitted: list[Forward], tested: list[Forward]) -> tuple[float, 
         return 0.0, 0
     x = torch.cat([each.embedded for each in fitted])
     labels = torch.cat([each.labels for each in fitted])
+    # Classes without a sample have no mean.
     classes = labels.unique()
     means = torch.stack([x[labels == one].mean(dim=0) for one in classes])
     hits = samples = 0
@@ -226,10 +231,14 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
     """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
     not resolve.
     """
-    large = [layer for layer in evidence.layers if layer.grad_norm_per_sample > _LARGE]
+    large, errors = {}, {}
+    for layer in evidence.layers:
+        if layer.grad_norm_per_sample > _LARGE:
+            large[layer.layer] = layer.grad_norm_per_sample
+        if layer.float32_error is not None:
+            errors[layer.layer] = layer.float32_error.value or 0.0
     if large:
-        places = ", ".join(str(layer.layer) for layer in large)
-        most = max(layer.grad_norm_per_sample for layer in large)
+        places, most = ", ".join(map(str, large)), max(large.values())
         yield (
             "exploding gradient",
             f"The gradient explodes at state {places}: for one sample's loss it is up to {most:.3g}"
@@ -243,11 +252,7 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
             "The backward pass was not compared with the forward pass: the model has"
             f" {evidence.unchecked}. Nothing is compared with its gradients there.",
         )
-    errors = {}
-    for layer in evidence.layers:
-        if layer.float32_error is not None:
-            errors[layer.layer] = layer.float32_error.value or 0.0
-    worst = max(errors, key=lambda layer: errors[layer], default=0)
+    worst = max(errors, key=errors.__getitem__, default=0)
     if errors.get(worst, 0.0) > _FLOAT32_ERROR:
         yield (
             "rounded gradient",

@@ -145,8 +145,7 @@ def own_code(*names: str) -> dict[str, str]:
 
 
 def _modules(entries: Iterable[str]) -> list[Path]:
-    found = [_module_file(entry.partition(":")[0]) for entry in entries]
-    return [path for path in found if path is not None]
+    return list(filter(None, (_module_file(entry.partition(":")[0]) for entry in entries)))
 
 
 def _with_imports(files: Iterable[Path]) -> list[Path]:

@@ -70,7 +70,7 @@ def _inert(value: Any) -> Any:
 
 def to_markdown(table: Table) -> str:
     """Format a GitHub-flavoured table under its caption."""
-    rules = ["---:" if right else "---" for right in right_aligned(table)]
+    rules = ["---" + ":" * right for right in right_aligned(table)]
     lines = [[escape_markdown(column) for column in table.columns], rules]
     lines += rendered(table, _MARKDOWN)
     caption = f"{escape_markdown(table.caption)}\n\n" if table.caption else ""
@@ -93,7 +93,8 @@ def to_html(table: Table) -> str:
     import pandas as pd
 
     frame = pd.DataFrame(rendered(table, PLAIN), columns=table.columns)
-    with pd.option_context("display.max_colwidth", None):  # else pandas cuts long texts
+    # Else pandas cuts long texts.
+    with pd.option_context("display.max_colwidth", None):
         body = frame.to_html(index=False, border=0, justify="left")
     caption = f"<p>{html.escape(table.caption)}</p>"
     return f'<!DOCTYPE html>\n<meta charset="utf-8">{_HTML_STYLE}\n{caption}\n{body}\n'
@@ -165,6 +166,7 @@ def _digits(value: float, cell: Number, dialect: Dialect) -> str:
         return ("-" if value < 0 else sign) + dialect.infinity
     if cell.decimals is not None:
         return f"{sign}{value:z.{cell.decimals}f}"  # z: no minus before 0.0
+    # The # keeps trailing zeros: three digits are three digits.
     short = f"{value:#.3g}".removesuffix(".")
     if "e" not in short and abs(value) >= 0.01:
         return sign + short

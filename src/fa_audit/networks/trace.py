@@ -283,15 +283,15 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     if twin is not None:
         yield twin
         return
-    own = {id(t): t for t in owned_by(module) if t.is_floating_point()}
-    contents = [(tensor, tensor.data) for tensor in own.values()]
+    # By their ids, since one tensor may have several names.
+    contents = {id(t): (t, t.data) for t in owned_by(module) if t.is_floating_point()}
     try:
-        for tensor, content in contents:
+        for tensor, content in contents.values():
             # Under the same object, which modules and autograd functions hold.
             tensor.data = content.double()
         yield module
     finally:
-        for tensor, content in contents:
+        for tensor, content in contents.values():
             tensor.data = content
 
 

@@ -131,8 +131,12 @@ class Finding:
     @cached_property
     def distances(self) -> list[float]:
         """Return the distances from the limit, of the networks for which the check was evaluated."""
-        evaluated = [found.distance for found in self.outcomes if found.fires is not None]
-        return [distance for distance in evaluated if distance is not None]
+        distances = []
+        for found in self.outcomes:
+            # Not evaluated, a value may still have a distance.
+            if found.fires is not None and found.distance is not None:
+                distances.append(found.distance)
+        return distances
 
     @cached_property
     def distance(self) -> float | None:
