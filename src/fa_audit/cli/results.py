@@ -109,7 +109,6 @@ def _text(options: argparse.Namespace) -> str:
 
 
 def _scorecard(options: argparse.Namespace) -> int:
-    from fa_audit.experiments.paths import SCORECARD_ENDINGS
     from fa_audit.experiments.published import read_published_file
     from fa_audit.results.measured import measured_folder, read_measured, settings_in
     from fa_audit.results.scorecard import read_explanations, scorecard
@@ -124,9 +123,9 @@ def _scorecard(options: argparse.Namespace) -> int:
     published = read_published_file(options.published)
     rows = scorecard(published, read_measured(folder), read_explanations(folder, published))
     if options.output:
-        paths = [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
-        write_scorecard(published, rows, paths)
-        print(f"{options.output}/scorecard.md: {summary_line(rows)}")
+        text = options.output / "scorecard.md"
+        write_scorecard(published, rows, [text.with_suffix(".csv"), text])
+        print(f"{text}: {summary_line(rows)}")
     else:
         print(to_markdown(published, rows), end="")
     return 0

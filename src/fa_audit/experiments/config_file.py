@@ -106,7 +106,7 @@ def typed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):
-        return [typed(child) for child in value]
+        return list(map(typed, value))
     plain = "|".join(_PLAIN.values())
     if isinstance(value, str) and re.fullmatch(plain, value, re.IGNORECASE):
         return yaml.safe_load(value)

@@ -189,7 +189,7 @@ def _own_row(path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
     device = str(facts["provenance"]["device"])
     with path.open(encoding="utf-8") as lines:
         seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
-    row = {name: facts["spec"][name] for name in DECIDING} | {"start_seconds": 0}
+    row = {**facts["spec"], "start_seconds": 0}
     if "audit_network" in path.parts:
         row["seconds_per_audit"] = seconds
     else:

@@ -64,7 +64,7 @@ class Origins:
 
     def audits(self, keys: Iterable[RunKey]) -> str:
         """Return one origin for several audits."""
-        codes = [code_digest(name) for name in ("share_run", "collect_baseline")]
+        codes = [code_digest("share_run"), code_digest("collect_baseline")]
         parts = []
         for key in keys:
             parts.append([*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)])

@@ -17,7 +17,6 @@ ORIGIN = ".origin.json"
 # Held while a workflow is at work in the folder.
 LOCK = "results/.lock"
 ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
-SCORECARD_ENDINGS = ("csv", "md")
 # Of a setting, what figures and tables read.
 EVIDENCE = ("audits.json", "trajectories.csv")
 # Tables for others, of a setting and of all.
@@ -95,6 +94,7 @@ def artefact_files(section: str, name: str, folder: str = "results") -> list[str
 def scorecard_files() -> list[str]:
     """Return the paths of the scorecard as a table and as a figure, in every format."""
     return [
-        *(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS),
+        "results/scorecard.csv",
+        "results/scorecard.md",
         *artefact_files("figures", "scorecard"),
     ]

@@ -35,7 +35,7 @@ def plan_table(
     rows = []
     for block, keys in blocks.items():
         if keys:
-            runs, seeds = {key.run for key in keys}, {key.seed for key in keys}
+            _, runs, seeds = map(set, zip(*keys))
             sizes = str(len(runs)), str(len(seeds))
             rows.append((block, *sizes, *_work_cells(grid, costs, keys, networks, audits)))
     rows.append(("in all", "", "", *_work_cells(grid, costs, list(networks), networks, audits)))
@@ -76,14 +76,15 @@ def _work_cells(
 
 def _hours_text(hours: Sequence[Hours | None]) -> str:
     """Return a sum of hours: ``~`` if some are estimates, ``?`` for jobs without one."""
-    known = [one for one in hours if one is not None]
+    known = list(filter(None, hours))
     if hours and not known:
         return "?"
-    total = sum(one.value for one in known)
-    text = f"{total:.2f}" if 0 < total < 1 else f"{total:.1f}"
-    if not all(one.measured for one in known):
-        text = f"~{text}"
-    return text if len(known) == len(hours) else f"{text}+?"
+    total, sign = 0.0, ""
+    for value, is_measured in known:
+        total += value
+        sign = sign if is_measured else "~"
+    digits = 2 if 0 < total < 1 else 1
+    return f"{sign}{total:.{digits}f}" + "+?" * (len(known) < len(hours))
 
 
 def _torch_of(keys: Iterable[RunKey]) -> set[str]:

@@ -6,6 +6,7 @@ Imports no torch and no pandas: the workflow plans with it.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -256,19 +257,16 @@ class Published(Strict):
     @cached_property
     def experiments(self) -> Mapping[str, Grid]:
         """Return every experiment as each script trains it, by script, with the entries' runs."""
-        keys = self.run_keys()
+        runs, seeds = defaultdict(set), defaultdict(set)
+        for key in self.run_keys():
+            runs[key.setting].add(key.run)
+            seeds[key.setting].add(key.seed)
         grids = {}
         for script, shared in self.scripts.items():
             settings = {}
             for name, experiment in self.settings.items():
-                own = [key for key in keys if key.setting == name]
-                runs, seeds = {key.run for key in own}, {key.seed for key in own}
-                settings[name] = {
-                    **(experiment.model_extra or {}),
-                    **shared,
-                    "runs": sorted(runs),
-                    "seeds": sorted(seeds),
-                }
+                own = {"runs": sorted(runs[name]), "seeds": sorted(seeds[name])}
+                settings[name] = {**(experiment.model_extra or {}), **shared, **own}
             grids[script] = read_grid({"settings": settings})
         return grids
 

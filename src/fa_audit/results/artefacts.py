@@ -7,6 +7,7 @@ draws.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,21 +81,25 @@ def artefacts_from(
         more: keys that replace those of every entry, such as ``runs`` and ``width``.
     """
     from fa_audit.results.measured import evidence_of, settings_in
+    from fa_audit.results.tidy import read_packed, read_tidy
 
+    read = cache(read_packed)
     there = settings_in(folder)
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
     for section, name in tqdm(every, "figure or table", leave=False, disable=None):
         entry = artefact_entry(config, grid, section, name) | dict(more or {})
-        absent = [setting for setting in entry["settings"] if setting not in there]
-        if 0 < len(absent) < len(entry["settings"]):
-            entry["settings"] = [setting for setting in entry["settings"] if setting in there]
+        run = [setting for setting in entry["settings"] if setting in there]
+        if run:
+            absent = [setting for setting in entry["settings"] if setting not in run]
             called = [entry["labels"].get(setting, setting) for setting in absent]
-            entry["title"] += f"; not run: {', '.join(called)}"
+            entry["settings"] = run
+            entry["title"] += f"; not run: {', '.join(called)}" * bool(absent)
         files, origin = artefact_files(section, name, str(output)), f"{section}/{name}{ORIGIN}"
         problem = ""
         try:
             inputs = evidence_of(folder, entry["settings"])
-            _write(section)(entry, inputs, files, output / origin)
+            tidy = read_tidy(inputs, entry.get("runs", ()), read)
+            _write(section)(entry, inputs, files, output / origin, tidy)
         except AuditError as error:
             problem = str(error)
         yield f"{section}/{name}", problem

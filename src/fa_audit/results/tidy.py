@@ -7,7 +7,7 @@ CSV files are for others.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -213,8 +213,11 @@ def _baselines(audit: Audit) -> dict[str, Any]:
         found[role] = run.accuracy
     if audit.stopped_after:
         found = {}
-    names = {"own_frozen_acc": "own", "bp_frozen_acc": "bp", "shallow_acc": "shallow"}
-    return {column: found.get(role) for column, role in names.items()}
+    return {
+        "own_frozen_acc": found.get("own"),
+        "bp_frozen_acc": found.get("bp"),
+        "shallow_acc": found.get("shallow"),
+    }
 
 
 def _credits(audit: Audit) -> dict[str, Any]:
@@ -274,12 +277,11 @@ def _work_table(audits: Iterable[Audit]) -> pd.DataFrame:
     """Return one row per run and seed: time and device of its training, digests of its data and
     files.
     """
-    return pd.DataFrame(
-        [_key(audit) | {name: getattr(audit, name) for name in WORK} for audit in audits]
-    )
+    columns = [*KEY, *WORK]
+    return pd.DataFrame([audit.model_dump(include={*columns}) for audit in audits])[columns]
 
 
-def trajectories_table(paths: Sequence[str | Path], audits: Iterable[Audit]) -> pd.DataFrame:
+def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> pd.DataFrame:
     """Return one row per run, seed, epoch and layer of the trajectory files
     ``.../{setting}/{run}/seed{seed}.csv``.
 
@@ -287,7 +289,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Iterable[Audit]) -> 
         AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its
             run.
     """
-    of_run = {key_of(audit): audit for audit in audits}
+    of_run = dict(zip(map(key_of, audits), audits))
     frames = [] if paths else [pd.DataFrame(columns=[*TRAJECTORY_COLUMNS, *KEY])]
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         audit, history = of_run[key], read_trajectory(path)
@@ -367,12 +369,17 @@ def read_packed(path: str | Path) -> list[Audit]:
     return sorted(audits, key=key_of)
 
 
-def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
+def read_tidy(
+    paths: Sequence[str | Path],
+    runs: Collection[str] = (),
+    read: Callable[[Path], list[Audit]] = read_packed,
+) -> Tidy:
     """Read ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings, which keep the
     order of their files.
 
     Args:
         runs: the runs to keep; all of them if none is named.
+        read: reads the audits; a cache of `read_packed` where several figures show a setting.
 
     Raises:
         AuditError: as `read_packed`; a trajectory is not a table; or no setting has one of `runs`.
@@ -381,7 +388,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     histories = []
     for path in map(Path, paths):
         if path.suffix == ".json":
-            audits += read_packed(path)
+            audits += read(path)
         else:
             histories.append(read_table(path))
     tidy = tidy_of(audits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from fa_audit.core.measured import AT_INPUT
@@ -157,8 +158,8 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     for run in runs:
         text = short_number(penalties[run]) if penalties[run] else "0"
         named[run] = f"{labels.get(methods[run], methods[run])}, {text}"
-    rows = [(tidy.settings[0], run) for run in runs]
-    table = run_table(tidy, _PENALTY, rows=rows, caption=f"{title}. {_PENALTY_NOTE}", labels=named)
+    rows, caption = product(tidy.settings, runs), f"{title}. {_PENALTY_NOTE}"
+    table = run_table(tidy, _PENALTY, rows=rows, caption=caption, labels=named)
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
