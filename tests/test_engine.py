@@ -116,7 +116,7 @@ def test_parameters_of_the_state_learn_at_their_own_multiple_of_the_rate(batch, 
     theirs = OPTIMISERS[name](groups, lr=0.01)
     randomness = [torch.Generator().manual_seed(5) for _ in range(2)]
     for epoch in range(3):
-        ours.set_lr(0.01 / 2**epoch)
+        ours.lr.fill_(0.01 / 2**epoch)
         for learner, optimiser, noise in zip((own, other), (ours, theirs), randomness):
             optimiser.zero_grad()
             learn(learner, *batch, noise)

@@ -60,7 +60,7 @@ from fa_audit.training.checkpoint import (
     load_learner_tensors,
     save_checkpoint,
 )
-from fa_audit.training.learner import Learner, build, shape_problem
+from fa_audit.training.learner import Learner, build, credits_problem
 from fa_audit.training.resume import Resume
 
 # Auxiliary nets learn to point, errors stay of order one.
@@ -180,7 +180,7 @@ def shapes(subject: Subject) -> None:
         learner = subject.build(**changes)
         for count in (5, 1):
             credits = credits_of(learner, *subject.batch(count))
-            problem = shape_problem(learner.network, credits, count, torch.float32)
+            problem = credits_problem(learner.network, credits, count, torch.float32)
             expect(not problem, f"{problem} on a batch of {count} with {changes or 'no options'}")
             lost = subject.method.own_objective and credits.objective is None
             expect(not lost, "own_objective and no objective")

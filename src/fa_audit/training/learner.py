@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, listed, shortened
+from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import call, naming_errors
 from fa_audit.core.vectors import normalised
@@ -68,19 +68,18 @@ class Learner:
         ]
         return Optimiser(groups, self.spec.lr, self.spec.optimiser, self._clips())
 
-    def _clips(self) -> list[tuple[list[Tensor], float]]:
+    def _clips(self) -> list[tuple[list[nn.Parameter], float]]:
         """Return groups of parameters whose gradients are clipped together, each with its norm."""
-        network, spec = self.network, self.spec
+        network, spec, state = self.network, self.spec, list(self.state.parameters())
         if spec.clip:
-            return [([*network.parameters(), *self.state.parameters()], spec.clip)]
+            return [([*network.parameters(), *state], spec.clip)]
         if not spec.clip_groups:
             return []
-        parts = [list(part.parameters()) for part in (network.embed, *network.blocks)]
-        body = {parameter for part in parts for parameter in part}
-        # The rest is the head's.
-        parts.append([parameter for parameter in network.parameters() if parameter not in body])
-        parts.append(list(self.state.parameters()))
-        return [(part, spec.clip_groups) for part in parts if part]
+        groups = [list(part.parameters()) for part in (network.embed, *network.blocks)]
+        body = {parameter for group in groups for parameter in group}
+        # A network of one's own may have parameters beside its parts: they count with the head's.
+        rest = [parameter for parameter in network.parameters() if parameter not in body]
+        return [(group, spec.clip_groups) for group in (*groups, rest, state)]
 
 
 def _learning(module: nn.Module) -> list[nn.Parameter]:
@@ -187,43 +186,42 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
         AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and
             one for the embedding.
     """
-    with untouched(learner.network):
-        run = learner.trace(x)
-        with naming_errors("method", METHODS, learner.spec.method):
-            credits = learner.method.credits(learner.network, run, labels, learner.state)
-    problem = shape_problem(learner.network, credits, len(x), run.logits.dtype)
-    refuse_credits(learner, len(x), problem or _value_problem(credits))
+    naming = naming_errors("method", METHODS, learner.spec.method)
+    with untouched(learner.network), naming:
+        checked_credits(learner, x, labels, strict=True)
 
 
-def refuse_credits(learner: Learner, rows: int, problem: str) -> None:
-    """Raise the error for credits of a batch of `rows` samples, unless `problem` is empty."""
+def checked_credits(learner: Learner, x: Tensor, labels: Tensor, *, strict: bool) -> Credits:
+    """Return the credits of a batch.
+
+    Args:
+        strict: refuse another type than the network's, NaN and infinities, too.
+
+    Raises:
+        AuditError: they are not one ``(B, d)`` per block and one for the embedding.
+    """
+    network, run = learner.network, learner.trace(x)
+    credits = learner.method.credits(network, run, labels, learner.state)
+    problem = credits_problem(network, credits, len(x), run.logits.dtype if strict else None)
     if problem:
-        network = learner.network
         raise AuditError(
-            f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem};"
+            f"method '{learner.spec.method}': on a batch of {len(x)} its credits are {problem};"
             f" expected {len(network.blocks)} for the blocks and 1 for the embedding, each"
-            f" ({rows}, d) with d of {network.widths or network.width}, finite and of the network's"
-            " type. Correct `credits`; fa_audit.testing.check_method finds more."
+            f" ({len(x)}, d) with d of {network.widths or network.width}, finite and of the"
+            " network's type. Correct `credits`; fa_audit.testing.check_method finds more."
         )
+    return credits
 
 
-def _value_problem(credits: Credits) -> str:
-    broken = [name for name, a in credits.by_name().items() if not a.isfinite().all()]
-    if broken:
-        return f"NaN or infinite for {listed(broken)}"
-    objective = credits.objective
-    if objective is not None and (objective.dim() or not objective.isfinite()):
-        return f"with an objective of shape {tuple(objective.shape)} that is not a finite scalar"
-    return ""
-
-
-def shape_problem(
+def credits_problem(
     network: Network, credits: Credits, rows: int, dtype: torch.dtype | None = None
 ) -> str:
-    """Say what is wrong with the number, shapes or type of credits; return an empty text if nothing
-    is.
+    """Say what is wrong with the credits of a batch; return an empty text if nothing is.
 
     Credits of a wrong shape would broadcast, train and be audited.
+
+    Args:
+        dtype: the type that they must have, and then be finite, too; audits measure the latter.
     """
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
@@ -237,6 +235,11 @@ def shape_problem(
         fits = a.shape == (rows, network.width_of(layer)) and dtype in (None, a.dtype)
         if a.is_sparse or not fits:
             return f"{tuple(a.shape)} of {a.dtype} ({a.layout}) for {name}"
+        if dtype and not a.isfinite().all():
+            return f"NaN or infinite for {name}"
+    loss = credits.objective
+    if dtype and loss is not None and (loss.dim() or not loss.isfinite()):
+        return f"with an objective of shape {tuple(loss.shape)} that is not a finite scalar"
     return ""
 
 

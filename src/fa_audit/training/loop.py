@@ -27,9 +27,8 @@ from fa_audit.training.learner import (
     Learner,
     build,
     check_credits,
+    checked_credits,
     learn,
-    refuse_credits,
-    shape_problem,
 )
 from fa_audit.training.monitor import should_stop
 from fa_audit.training.optimiser import Optimiser
@@ -88,7 +87,8 @@ def train(
     """
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
-    drawn = _frozen_parameters(learner)
+    parameters = learner.network.named_parameters()
+    drawn = {name: p.clone() for name, p in parameters if not p.requires_grad}
     progress = _train_epochs(learner, dataset, resume)
     _check_frozen(learner, drawn)
     history = progress["history"] or observe(learner, evaluation_batches(dataset), epoch=0)
@@ -133,16 +133,11 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
     return progress
 
 
-def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
-    """Return copies of the parameters that do not learn, by name."""
-    parameters = learner.network.named_parameters()
-    return {name: p.clone() for name, p in parameters if not p.requires_grad}
-
-
 def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
     """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
-    kept = _frozen_parameters(learner)
-    moved = [n for n, p in drawn.items() if n not in kept or not torch.equal(p, kept[n])]
+    parameters = dict(learner.network.named_parameters())
+    thawed = [n for n in drawn if parameters[n].requires_grad]
+    moved = thawed or [n for n, p in drawn.items() if not torch.equal(p, parameters[n])]
     if moved:
         raise AuditError(
             f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or"
@@ -169,7 +164,7 @@ def _run_epoch(
     Return loss and accuracy of the augmented minibatches, each before its update.
     """
     spec = learner.spec
-    optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
+    optimiser.lr.fill_(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
     # Draws of their own for every epoch and purpose: a resumed epoch has the same.
@@ -251,8 +246,5 @@ def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, 
     """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this
     batch.
     """
-    run = learner.trace(x)
-    credits = learner.method.credits(learner.network, run, labels, learner.state)
-    # Also of audits, whose method may be another than the one that was trained with.
-    refuse_credits(learner, len(x), shape_problem(learner.network, credits, len(x)))
-    return credits.blocks
+    # Audits call this, too, whose method may be another than the one that was trained with.
+    return checked_credits(learner, x, labels, strict=False).blocks

@@ -23,7 +23,7 @@ class Optimiser:
 
     Attributes:
         lr: learning rate of the next step, a scalar on the parameters' device, so that no step
-            copies a number there.
+            copies a number there; a schedule fills it.
         groups: parameters, their weight decay, and their learning rate as a multiple of `lr`.
         clips: groups of parameters, each with the norm to which its gradients are clipped together.
         moments: the moments of every parameter that has had a gradient, by position.
@@ -44,10 +44,6 @@ class Optimiser:
         self.clips = clips
         self.moments: dict[int, _Moments] = {}
         self.rule = rule
-
-    def set_lr(self, lr: float) -> None:
-        """Set the learning rate of the next steps."""
-        self.lr.fill_(lr)
 
     @property
     def parameters(self) -> list[Tensor]:
