@@ -149,6 +149,7 @@ def diagnose(
         credit = CreditReport()
         # The user's credit function may fail, so it runs before the long part of the audit.
         if credits is not None:
+            # Most audits have none.
             from fa_audit.audit.given_credits import measure_given_credits
 
             credit = measure_given_credits(

@@ -42,7 +42,7 @@ def audit_model(
         entry: its configuration with every key, as `model_entry` returns it.
         dataset: on the CPU.
 
-        Raises:
+    Raises:
         AuditError: the model cannot be built; its description, weights or inputs do not fit it; or
             torch has no deterministic kernel for one of its operations on this device.
     """

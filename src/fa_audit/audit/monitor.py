@@ -75,7 +75,7 @@ class Monitor:
             epoch: the number of epochs that the model was trained for already.
             log: called after every step as ``log(metrics, epoch)``.
 
-            Raises:
+        Raises:
             AuditError: as `diagnose`; a check in `stop_on` is unknown, or is C with fewer than 8
                 batches; `epoch` is not an integer >= 0, or `log` not a function.
         """

@@ -48,6 +48,7 @@ def architecture_options(name: str) -> dict[str, Any]:
     """
     if name in OPTIONS:
         return OPTIONS[name]
+    # Only an architecture of a user's is imported.
     from fa_audit.core.registry import load, naming_errors
 
     with naming_errors("architecture", ARCHITECTURES, name):

@@ -4,6 +4,9 @@ The model's own forward pass runs unchanged. A state is proven by exchange: the 
 samples of the batch are written into its place, and the pass runs on. If the outputs then become
 those of the other samples, no information about the inputs bypasses the state.
 
+Without a description a model follows the reference contract: ``model(x, return_hidden=True) ->
+(logits, [h_0..h_L])``, with ``model.blocks`` between these states.
+
 Shapes: B batch, d features, T tokens, C classes.
 """
 

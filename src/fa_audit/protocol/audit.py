@@ -154,6 +154,7 @@ class Audit(Evidence):
         NaN and infinities become 'nan', 'inf' and '-inf'; entries that were not recorded are left
         out.
         """
+        # Here and below: an audit in a training loop loads neither files nor writers.
         from fa_audit.core.files import as_json, signed
 
         record = self.model_dump(mode="json", exclude_defaults=True)

@@ -38,7 +38,7 @@ class DiagnosticThresholds:
             comes from a saturated loss and not from an exploded state. Ours: healthy and exploded
             networks have 1 to 100, a network at 99 % accuracy has 1e-3 and less.
 
-        Raises:
+    Raises:
         AuditError: a limit is not a finite number, or is outside its quantity's range.
     """
 
