@@ -8,7 +8,7 @@ import pytest
 import torch
 from networks import MY_METHOD
 from projects import slow
-from wrong_rules import HOSTILE, UNUSUAL, Averaging, Blockwise, Flat, Leaving, after_step
+from wrong_rules import HOSTILE, UNUSUAL, Blockwise, Flat, Leaving, after_step
 
 from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
@@ -116,7 +116,3 @@ def test_the_message_lists_failures_in_order_and_the_random_state_stays():
 
 def test_nothing_runs_after_a_method_that_ends_the_process():
     assert list(failures(Leaving, CHECKS)) == ["process"]
-
-
-def test_what_carries_no_credit_is_no_learned_feedback():
-    assert _failure(CHECKS["moves"], Subject(Averaging(), "mine")) is None

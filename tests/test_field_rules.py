@@ -316,19 +316,18 @@ def test_perturbations_are_independent_standard_normal_numbers():
 )
 def test_only_the_stage_s_block_moves_though_momentum_and_decay_would_move_others(progress, active):
     learner = learner_of("layerwise", weight_decay=0.5, lr=0.01)
-    parts = [learner.network.embed, *learner.network.blocks]
-    groups = [[*a.parameters(), *b.parameters()] for a, b in zip(parts, learner.state, strict=True)]
-    optimiser = learner.optimiser()
+    network, optimiser = learner.network, learner.optimiser()
+    groups = zip([network.embed, *network.blocks], learner.state, strict=True)
+    groups = [[*part.parameters(), *nets.parameters()] for part, nets in groups]
     for at in (0.0, 0.34, 0.67, progress):
         before = [[p.detach().clone() for p in group] for group in groups]
         learner.method.begin_epoch(learner.state, at)
         optimiser.zero_grad()
         learn(learner, *BATCH, torch.Generator())
         optimiser.step()
-    for index, (group, old) in enumerate(zip(groups, before, strict=True)):
-        same = [torch.equal(p, q) for p, q in zip(group, old, strict=True)]
-        assert same == [index not in active] * len(same), index
-    assert all(p.grad is not None for p in learner.network.head.parameters())
+    for index, pairs in enumerate(map(zip, groups, before)):
+        assert {torch.equal(p, old) for p, old in pairs} == {index not in active}, index
+    assert all(p.grad is not None for p in network.head.parameters())
 
 
 def test_a_stage_begins_where_its_share_of_the_epochs_is_done_to_the_last_digit():

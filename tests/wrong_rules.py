@@ -17,12 +17,10 @@ from fa_audit.methods.dtp import DTP
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
 from fa_audit.methods.forward_forward import ForwardForward
-from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.layerwise import Layerwise
 from fa_audit.methods.method import Credits, Feedback, Method
 from fa_audit.methods.pepita import PEPITA
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.methods.transport import block_weights
 from fa_audit.methods.weight_mirror import WeightMirror
 
 
@@ -273,24 +271,6 @@ class Unlearning(WeightMirror):
         super().update_state(network, state, randomness)
         for name, b in state.named_buffers():
             b.copy_(2 * before[name] - b)
-
-
-class Averaging(KolenPollack):
-    """Its state keeps an average of gradients, which point against the weights that they made."""
-
-    feedback: ClassVar[str] = "learned B"
-
-    def init_state(self, network, generator):
-        state = super().init_state(network, generator)
-        for name, weight in block_weights(network):
-            state.register_buffer(f"mean_{name}", torch.zeros_like(weight))
-        return state
-
-    def update_state(self, network, state, randomness):
-        super().update_state(network, state, randomness)
-        for name, weight in block_weights(network):
-            if weight.grad is not None:
-                state.get_buffer(f"mean_{name}").lerp_(weight.grad, 0.1)
 
 
 class GoingOn(Layerwise):
