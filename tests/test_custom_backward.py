@@ -167,7 +167,7 @@ def test_only_states_before_a_wrong_backward_pass_are_untrue(name, kind):
 LOG = []
 TRUE = {
     "a log": in_graph_only(lambda h: LOG.append(h.detach().norm().item())),
-    "checkpoint": lambda h: checkpoint(torch.tanh, h, use_reentrant=True),
+    "checkpoint": in_graph_only(lambda h: checkpoint(torch.tanh, h, use_reentrant=True)),
 }
 
 
