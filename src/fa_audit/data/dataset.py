@@ -77,6 +77,7 @@ class Dataset:
     def normalise(self, images: Tensor) -> Tensor:
         """Return images ``(B, C, H, W)`` as new ones in float32: ``(pixel / scale - mean) / std``."""
         mean, std = self._moments
+        # In place on a copy of its own: a batch needs no more memory than it fills.
         return images.to(torch.float32, copy=True).sub_(mean).div_(std)
 
     @cached_property

@@ -52,6 +52,7 @@ class CreditBridgeState(nn.Module):
         self.feedback = feedback
         self.register_buffer("warm", torch.zeros((), dtype=torch.bool))
         self.is_warm = False
+        # A checkpoint restores the buffer alone, not the copy on the host.
         self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
             lambda state, _: state.set_warm(bool(state.warm))
         )
@@ -160,6 +161,7 @@ class CreditBridge(Method):
         """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
         shape = (self.draws, *following.shape)
         drawn = torch.randn(shape, generator=randomness, device=randomness.device)
+        # Drawn in float32, so that a float64 copy of the network gets the same numbers.
         noise = drawn.to(following)
         values = state.average(following + self.sigma * rms(following) * noise, t, error)
         return soft_minimum(values.squeeze(-1), self.tau)

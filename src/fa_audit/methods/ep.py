@@ -75,6 +75,7 @@ def relaxed(
     """
     states = free
     for _ in range(steps):
+        # New leaves in every step: no gradient goes through the steps before.
         states = tuple(h.detach().requires_grad_() for h in states)
         loss = F.cross_entropy(network.head(states[-1]), labels, reduction="sum")
         total = energy(network, free[0], states) + beta * loss

@@ -58,6 +58,7 @@ class ForwardForward(Method):
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the mean gradients of both losses, ``(B, d)``, and the mean of the losses."""
         drawn = (trace.x.flatten(1) @ state.r).floor().long()
+        # In torch, as in Python, the remainder of a negative number is not negative.
         wrong = (labels + 1 + drawn % (network.classes - 1)) % network.classes
         versions = [overlaid(trace.x, one_hot(label, trace.logits)) for label in (labels, wrong)]
         states = states_of(network, torch.cat(versions))
@@ -96,6 +97,7 @@ def states_of(network: Network, x: Tensor) -> list[Tensor]:
     """Return ``h_0..h_L``, each with the graph of its own layer only, even for frozen layers."""
     states = [network.embed(x.detach().requires_grad_())]
     for layer in range(len(network.blocks)):
+        # 1e-8 squared, since torch adds eps under the root.
         h = F.rms_norm(states[-1].detach(), states[-1].shape[1:], eps=1e-16)
         states.append(network.split(layer, h.requires_grad_())[1])
     return states

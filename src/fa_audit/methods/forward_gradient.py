@@ -81,6 +81,7 @@ class ForwardGradient(LocalPred):
 
 def perturbations(x: Tensor, state: Any) -> list[Tensor]:
     """Return this minibatch's direction ``n`` for every state, ``(B, d)`` each."""
+    # The column of ones meets w, the last row of `turns`.
     codes = F.pad(x.flatten(1) @ state.projections, (0, 1), value=1.0)
     turned = [codes @ nets.turns for nets in state]
     return [torch.special.ndtri((2 * (z - z.round()).abs()).clamp(EDGE, 1 - EDGE)) for z in turned]

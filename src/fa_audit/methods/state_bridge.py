@@ -49,6 +49,7 @@ class StateBridge(Method):
         with torch.enable_grad():
             predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)
             logits = network.head(network.lift(predicted, trace.head_input))
+            # Blocks outside, samples inside, as flatten(0, 1) orders them.
             loss = F.cross_entropy(logits, labels.repeat(len(h)), reduction="sum")
             (slopes,) = torch.autograd.grad(loss, h)
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])

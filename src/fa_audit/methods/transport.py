@@ -103,6 +103,7 @@ class _FeedbackWeights(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        # nn.Linear and nn.Conv2d pass their weight as the second positional argument.
         if function not in LAYERS or len(args) < 2 or args[1] not in self.feedback:
             return function(*args, **kwargs)
         x, weight, *rest = args

@@ -52,6 +52,7 @@ class Learner:
         are.
         """
         self.network.train()
+        # No gradient guards running statistics: only evaluation mode keeps them.
         self.network.embed.train(not self.spec.frozen_embedding)
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
@@ -187,6 +188,7 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
             one for the embedding.
     """
     naming = naming_errors("method", METHODS, learner.spec.method)
+    # `untouched` restores the random streams, too: the training draws what it would have drawn.
     with untouched(learner.network), naming:
         checked_credits(learner, x, labels, strict=True)
 
@@ -263,6 +265,7 @@ def learn(
     with keeping_statistics(learner.network):
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:
+            # Without `inputs` it would also reach what a method did not detach of the network.
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
         terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
     # One backward pass from several places: no state's graph reaches another part.
@@ -279,6 +282,7 @@ _Term = tuple[Tensor, Tensor | None]
 
 def _penalty(learner: Learner, run: Trace) -> list[_Term]:
     """Return the residual penalty of the trainable blocks, if there are any."""
+    # A frozen block's residual has no graph, and torch refuses a backward pass from it.
     residuals = run.residuals[learner.spec.frozen_blocks :]
     if not learner.spec.penalty or not residuals:
         return []
@@ -298,6 +302,7 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
     targets = (credits.embedding, *credits.blocks[first:])
     floor = learner.spec.rms_floor if learner.spec.normalise and credits.normalise else None
     if floor is None and credits.batch_mean:
+        # Gradients of a mean over B samples are B times shorter than those of single samples.
         targets = tuple(a * len(a) for a in targets)
     return [(h, teaching_signal(h, a, floor)) for h, a in zip(outputs, targets, strict=True)]
 
@@ -314,6 +319,7 @@ def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tens
         floor: of ``r``; None leaves the credit as it is.
     """
     signal = credit if floor is None else normalised(credit, floor)
+    # Divided by the number of tokens or positions, and by that of samples.
     signal = signal * (credit.numel() / output.numel() / len(credit))
     return Network.lift(signal, output).expand_as(output)
 

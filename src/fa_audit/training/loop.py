@@ -91,6 +91,7 @@ def train(
     drawn = {name: p.clone() for name, p in parameters if not p.requires_grad}
     progress = _train_epochs(learner, dataset, resume)
     _check_frozen(learner, drawn)
+    # A training of 0 epochs has the rows of epoch 0, others begin at 1.
     history = progress["history"] or observe(learner, evaluation_batches(dataset), epoch=0)
     stopped_after = held_out_accuracy = None
     if progress["epoch"] < spec.last_epoch:
@@ -112,6 +113,7 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
         progress = past
         log.info("resuming after epoch %d of %d", progress["epoch"], spec.last_epoch)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
+    # In the past: the first epoch is saved at once.
     due = 0.0
     for epoch in range(progress["epoch"], spec.last_epoch):
         # Asked before an epoch, so that a resumed training stops where the first one did.
@@ -164,6 +166,7 @@ def _run_epoch(
     Return loss and accuracy of the augmented minibatches, each before its update.
     """
     spec = learner.spec
+    # One rate an epoch; the last epoch's is above 0.
     optimiser.lr.fill_(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
@@ -181,6 +184,7 @@ def _run_epoch(
             check_credits(learner, x, labels)
         optimiser.zero_grad()
         step_loss, step_hits = learn(learner, x, labels, noise)
+        # The last minibatch may be smaller: the mean is over samples, not over steps.
         total += step_loss * len(labels)
         hits += step_hits
         optimiser.step()
@@ -198,6 +202,7 @@ def _batches(
         return
     labels = dataset.train_labels
     randomness = generator(spec.seed, "targets", epoch)
+    # Drawn on the CPU, so that every device gets the same targets.
     drawn = torch.randint(dataset.classes, labels.shape, generator=randomness).to(labels.device)
     for (x, _), targets in zip(batches, drawn.split(spec.batch_size), strict=True):
         yield x, targets

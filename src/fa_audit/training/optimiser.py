@@ -54,11 +54,13 @@ class Optimiser:
         """Continue from the moments of an interrupted training, on any device."""
         parameters = self.parameters
         for index, entry in moments.items():
+            # A file's tensors come on the CPU.
             device = parameters[index].device
             self.moments[index] = {name: tensor.to(device) for name, tensor in entry.items()}
 
     def zero_grad(self) -> None:
         """Drop every gradient."""
+        # None and not zeros: AdamW decays and moves whatever has a gradient, even one of zeros.
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -76,6 +78,7 @@ class Optimiser:
                     moments.append(self._moments_of(index, parameter))
             first += len(parameters)
             if learning:
+                # A product would be a new tensor on the device in every step.
                 lr = self.lr if rate == 1 else self.lr * rate
                 self._move(learning, moments, lr, decay)
 
@@ -107,6 +110,7 @@ class Optimiser:
         for parameters, norm in self.clips:
             gradients = {id(p.grad): p for p in parameters if p.grad is not None}
             own = {key: p for key, p in gradients.items() if key not in clipped}
+            # Torch divides by the norm plus 1e-6: what is clipped ends just below `norm`.
             nn.utils.clip_grad_norm_(own.values(), norm)
             clipped |= own.keys()
 
@@ -116,5 +120,6 @@ class Optimiser:
             names = _REMEMBERED[self.rule]
             self.moments[index] = {name: torch.zeros_like(parameter) for name in names}
             if "step" in names:
+                # Torch's fused kernel counts steps in a float32 scalar beside the parameter.
                 self.moments[index]["step"] = torch.zeros((), device=parameter.device)
         return self.moments[index]

@@ -40,6 +40,7 @@ def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> 
 
     The device includes the model of a GPU, which decides the kernels.
     """
+    # Threads are part of it: they split sums, whose order decides the last bits.
     cuda = cuda_versions(device) or {}
     libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
     return (

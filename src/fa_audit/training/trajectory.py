@@ -25,6 +25,7 @@ Row = dict[str, float | int | None]
 def trajectory_csv(history: list[Row]) -> str:
     """Write the history as CSV text; an empty field means that the quantity does not exist there."""
     text = io.StringIO()
+    # By default csv ends lines with \r\n.
     writer = csv.DictWriter(text, TRAJECTORY_COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(history)
