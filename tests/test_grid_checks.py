@@ -27,7 +27,6 @@ OF_SETTINGS = [  # a change of the setting, the place of the mistake in it, a wo
     ({"ladder": ["ep"]}, "", "'ep+frozen'"),
     ({"baselines": ["bp+frozen"]}, "", "'dfa+frozen'"),
     ({"epochs": 3, "snapshots": [1, 3, 4]}, "", "+epoch4"),
-    ({"runs": ["dfa+epoch1"]}, "", "'dfa+frozen+epoch1'"),
     ({"vary": {"dept": [1, 2]}}, "", "'dept'"),
     ({"vary": {"epochs": list(range(8000)), "batch_size": list(range(1, 8000))}}, "", "50000"),
 ]  # fmt: skip

@@ -92,7 +92,7 @@ def test_infinities_on_both_sides_of_a_limit_have_no_mean_and_fire():
     assert "nan" not in to_text(document(found))
 
 
-@pytest.mark.parametrize("margins", [MARGINS, (0.05, 0.051, 0.049), (-0.01, 0.0, -0.012), (0.03,)])
+@pytest.mark.parametrize("margins", [MARGINS, (-0.01, 0.0, -0.012), (0.03,)])
 def test_every_writer_says_the_same(margins, tmp_path, monkeypatch, capsys):
     audits = [seed(number, margin) for number, margin in enumerate(margins)]
     paths = []

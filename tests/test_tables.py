@@ -74,7 +74,7 @@ def test_variation_by_hand():
     order = [(name, depth) for name in ("BP", "DFA") for depth in ("2", "8", "12")]
     assert column(rows, "run", "depth") == order
     # Two settings that no column tells apart keep their names.
-    alike = [run("dfa", setting="a"), run("dfa", setting="b"), run("dfa", setting="c", depth=8)]
+    alike = [run("dfa", setting=name) for name in "ab"] + [run("dfa", setting="c", depth=8)]
     assert column(rows_of("variation", *alike), "setting") == [("a",), ("b",), ("c",)]
 
 
