@@ -5,8 +5,7 @@ import re
 
 import pytest
 import yaml
-from forks import snakemake_calls
-from projects import ROOT, command, copy_sources, write_config
+from projects import ROOT, copy_sources, snakemake, write_config
 
 SLURM = ROOT / "profiles/slurm/config.yaml"
 
@@ -59,21 +58,12 @@ SETTINGS = {  # their names say where the network was measured, with backpropaga
     "nowhere": NETWORK | {"epochs": 100, "batch_size": 32},
     "long": NETWORK | {"epochs": 1000, "batch_size": 64},
 }
-NO_GPU = ("train_network:gpu=0", "audit_network:gpu=0")
-ON_GPU, ON_CPU = (
-    ((77, 4250), (13, 5250)),
-    ((410, 4250), (30, 5250)),
-)  # minutes and memory of a training, of an audit
-ELSEWHERE = {
-    "cpu": ON_CPU,
+EXPECTED = {  # minutes and memory of a training, and of an audit
+    "both": ((77, 4250), (13, 5250)),  # on a GPU
+    "cpu": ((410, 4250), (30, 5250)),
     "nowhere": ((410, 2500), (10, 3500)),
     "long": ((1320, 4250), (30, 5250)),
 }
-ASKED = [  # options, and what is asked for by setting
-    ((), {"both": ON_GPU} | ELSEWHERE),
-    ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), {"both": ON_GPU}),
-    (NO_GPU, {"both": ON_CPU}),
-]
 
 
 def costs_of_backpropagation():
@@ -98,18 +88,13 @@ def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device
     write_config(copy_sources(tmp_path), {"settings": SETTINGS})
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps(costs_of_backpropagation()))
     (tmp_path / "my_method.py").write_text(METHOD)
+    targets = [f"results/audits/{name}/{RUN}/seed1.json" for name in EXPECTED]
     cluster = ("--workflow-profile", "none", "--jobs", "4")
-    calls = []
-    for options, settings in ASKED:
-        targets = [f"results/audits/{name}/{RUN}/seed1.json" for name in settings]
-        asked = ["--set-resources", *options] if options else []
-        calls.append((command("-n", *targets, *cluster, *asked)[3:], {}))
-    for outcome, (_, settings) in zip(snakemake_calls(tmp_path, calls), ASKED, strict=True):
-        for setting, expected in settings.items():
-            for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
-                run = rf" .*wildcards: setting={setting}, run={RUN}, .*\n"
-                job = rf"rule {rule}:\n(?: .*\n)*?{run}(?: .*\n)*? .*resources: (.*)"
-                (resources,) = re.findall(job, outcome.said)
-                assert f"mem_mb={memory}," in resources and re.search(
-                    rf"runtime={minutes}\b", resources
-                ), resources
+    done = snakemake(tmp_path, "-n", *targets, *cluster)
+    for setting, expected in EXPECTED.items():
+        for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
+            run = rf" .*wildcards: setting={setting}, run={RUN}, .*\n"
+            job = rf"rule {rule}:\n(?: .*\n)*?{run}(?: .*\n)*? .*resources: (.*)"
+            (resources,) = re.findall(job, done.stdout)
+            assert f"mem_mb={memory}," in resources, resources
+            assert re.search(rf"runtime={minutes}\b", resources), resources

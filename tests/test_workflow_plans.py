@@ -142,7 +142,6 @@ NO_DATA = {"tiny": EVERYTHING["settings"]["student_mlp"] | {"dataset": "cifar10"
 REFUSED = {  # what the message names -> what is edited, and the target
     "settings.student_mlp.epoch: ": (configured("settings", "student_mlp", "epoch", value=3),),
     "'epp'": (untouched, "results/audits/student_mlp/epp/seed1.json"),
-    "'audit_overveiw'": (untouched, "results/figures/audit_overveiw.pdf"),
     "'w.safetensors'": (configured("models", "resnet18", "weights", value="w.safetensors"),),
     "reference/published.yaml": (
         lambda folder: (folder / "reference/published.yaml").write_text(WRONG_NUMBERS),
@@ -150,7 +149,6 @@ REFUSED = {  # what the message names -> what is edited, and the target
     "tiny.yaml, line 1: data_root: ": (
         lambda folder: write_config(folder, {"settings": NO_DATA, "data_root": "nowhere"}),
     ),
-    "labels.ep: ": (configured("labels", "ep", value="$x{$"),),
 }
 
 
