@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.documents.formats import to_markdown
+from fa_audit.experiments.paths import TIDY
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.checks import CHECKS, Outcome, four_checks
 from fa_audit.protocol.evidence import DiagnosticThresholds
@@ -48,22 +49,11 @@ def network(run, *, setting="main", seed=42, fires="", **found):
             check not evaluated is given by its column.
         found: columns; and `cosines` per block, `losses` per epoch.
     """
-    own = {
-        f"{check}_fires": letter in fires for letter, check in zip("abcde", four_checks().values())
-    }
-    own |= {
-        f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0
-        for check in four_checks().values()
-    }
-    own |= {
-        f"{check}_{end}": None
-        for check in four_checks().values()
-        for end in ("interval_low", "interval_high")
-    }
-    own |= {
-        f"{name}_borderline": False
-        for name in (*four_checks().values(), "three_check", "four_check")
-    }
+    own = {"three_check_borderline": False, "four_check_borderline": False}
+    for letter, check in zip("abcde", four_checks().values()):
+        own |= {f"{check}_fires": letter in fires, f"{check}_borderline": False}
+        own |= {f"{check}_distance": -1.0 if letter in fires else 1.0}
+        own |= {f"{check}_interval_low": None, f"{check}_interval_high": None}
     own |= {"setting": setting, "run": run, "seed": seed, "method": run.partition("+")[0]}
     own |= {"penalty": parse_run(run).penalty, "digest": f"{setting} {run} {seed}"}
     return HEALTHY | {"cosines": (0.8, 0.8), "losses": (2.0, 1.5, 1.0)} | own | found
@@ -83,28 +73,22 @@ def audit_of(row):
 
 def run(name, n=3, **given):
     """Networks of one run with `n` seeds; a list that is given has one value for each of them."""
-    return [
-        network(
-            name, seed=seed, **{k: v[i] if isinstance(v, list) else v for k, v in given.items()}
-        )
-        for i, seed in enumerate(SEEDS[:n])
-    ]
+    rows = []
+    for place, seed in enumerate(SEEDS[:n]):
+        own = {key: v[place] if isinstance(v, list) else v for key, v in given.items()}
+        rows.append(network(name, seed=seed, **own))
+    return rows
 
 
 def several(runs, *, seeds=SEEDS, setting="main", **given):
     """Networks of several runs, name -> columns, whose numbers all differ a little."""
-    varied = ("accuracy", "own_frozen_acc", "max_growth", "grad_norm_last", "stability")
+    varied = ["accuracy", "own_frozen_acc", "max_growth", "grad_norm_last", "stability"]
+    varied += ["deep_cosine", "deep_rho", "deep_nudging"]
     rows = []
     for (rank, (name, columns)), seed in itertools.product(enumerate(runs.items()), seeds):
         row = network(name, setting=setting, seed=seed, **columns | given)
         shift = 1 - rank / 50 + seed / 1e4
-        rows.append(
-            row
-            | {
-                key: row[key] * shift
-                for key in (*varied, "deep_cosine", "deep_rho", "deep_nudging")
-            }
-        )
+        rows.append(row | {key: row[key] * shift for key in varied})
     return rows
 
 
@@ -114,26 +98,35 @@ def tidy_of(*rows):
     Norms grow from block to block and from epoch to epoch up to those of the last state; accuracies
     rise evenly.
     """
-    rows = [row for part in rows for row in (part if isinstance(part, list) else [part])]
+    rows = list(itertools.chain(*(part if isinstance(part, list) else [part] for part in rows)))
     keys = [{name: row[name] for name in ("setting", "run", "seed")} for row in rows]
-    layers = [
-        key | {"layer": i, "cosine": cosine, "clamped_cosine": cosine * min(1, grad_norm / 1e-8),
-               "cosine_at_input": cosine, "clamped_cosine_at_input": cosine * min(1, grad_norm / 1e-8),
-               "rho_float32_at_input": cosine / 2, "grad_norm": grad_norm,
-               "hidden_norm": 4.0 * (row["hidden_norm_last"] / 4) ** (i / len(row["cosines"]))}
-        for key, row in zip(keys, rows) for i, cosine in enumerate([*row["cosines"], np.nan])
-        for grad_norm in [1e-3 * (row["grad_norm_last"] / 1e-3) ** min(1, 2 * i / len(row["cosines"]))]
-    ]  # fmt: skip
-    history = [
-        key | {"epoch": epoch, "layer": layer, "train_loss": loss, "test_accuracy": row["accuracy"] * part,
-               "hidden_norm": 15 * (row["hidden_norm_last"] / 15) ** (part * layer / row["depth"]),
-               "grad_norm": 1e-3 * (row["grad_norm_last"] / 1e-3) ** (part * layer / row["depth"])}
-        for key, row in zip(keys, rows) for epoch, loss in enumerate(row["losses"], 1)
-        for part in [epoch / len(row["losses"])] for layer in range(row["depth"] + 1)
-    ]  # fmt: skip
-    table = pd.DataFrame(
-        [{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows]
-    ).assign(audit=list(map(audit_of, rows)))
+    layers, history = [], []
+    for key, row in zip(keys, rows):
+        blocks = len(row["cosines"])
+        hidden, grad = row["hidden_norm_last"], row["grad_norm_last"] / 1e-3
+        for layer, cosine in enumerate([*row["cosines"], np.nan]):
+            grad_norm = 1e-3 * grad ** min(1, 2 * layer / blocks)
+            clamped = cosine * min(1, grad_norm / 1e-8)
+            found = {
+                "cosine": cosine,
+                "cosine_at_input": cosine,
+                "rho_float32_at_input": cosine / 2,
+            }
+            found |= {"clamped_cosine": clamped, "clamped_cosine_at_input": clamped}
+            found |= {"grad_norm": grad_norm, "hidden_norm": 4.0 * (hidden / 4) ** (layer / blocks)}
+            layers.append(key | {"layer": layer} | found)
+        for epoch, loss in enumerate(row["losses"], 1):
+            part = epoch / len(row["losses"])
+            of_epoch = {"train_loss": loss, "test_accuracy": row["accuracy"] * part}
+            for layer in range(row["depth"] + 1):
+                share = part * layer / row["depth"]
+                norms = {
+                    "hidden_norm": 15 * (hidden / 15) ** share,
+                    "grad_norm": 1e-3 * grad**share,
+                }
+                history.append(key | {"epoch": epoch, "layer": layer} | of_epoch | norms)
+    table = pd.DataFrame(rows).drop(columns=["cosines", "losses"])
+    table["audit"] = list(map(audit_of, rows))
     # As of `runs_table`.
     table = table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
     for name, baseline in (("depth", "own_frozen_acc"), ("depth_strict", "bp_frozen_acc")):
@@ -148,16 +141,11 @@ def tidy_of(*rows):
 
 def backwards(tidy):
     """The same tables, the last row first."""
-    return Tidy(
-        tidy.settings,
-        *(getattr(tidy, name).iloc[::-1] for name in ("runs", "layers", "trajectories", "work")),
-    )
+    return Tidy(tidy.settings, *(getattr(tidy, name).iloc[::-1] for name in TIDY))
 
 
 def cells(table):
     """The printed rows in order, each a mapping from heading to markdown text."""
-    lines = [
-        line[2:-2].split(" | ") for line in to_markdown(table).splitlines() if line.startswith("| ")
-    ]
-    headings = [heading.replace("\\", "") for heading in lines[0]]
-    return [dict(zip(headings, line, strict=True)) for line in lines[2:]]
+    _, _, heading, _, *lines = to_markdown(table).splitlines()
+    headings = heading.replace("\\", "")[2:-2].split(" | ")
+    return [dict(zip(headings, line[2:-2].split(" | "), strict=True)) for line in lines]
