@@ -184,6 +184,26 @@ def test_the_layer_that_reads_the_data_and_the_one_that_returns_the_outputs_are_
     assert proposal.description == Description(("0", "2", "4")) and proposal.covered == 0.5
 
 
+def test_states_of_one_kind_are_proposed_before_more_of_two_kinds():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Linear(4, 12), nn.Linear(12, 5)
+            self.layers = nn.ModuleList(
+                nn.TransformerEncoderLayer(12, 2, 24, batch_first=True) for _ in range(2)
+            )
+
+        def forward(self, x):
+            h = self.embed(x)
+            for layer in self.layers:
+                h = layer(h)
+            return self.head(h[:, 0])
+
+    assert propose(Tokens(), torch.randn(8, 5, 4))[0].description == Description(
+        "layers.*", "cls token"
+    )
+
+
 def test_norms_before_blocks_are_proposed_with_all_blocks_between_their_inputs():
     model, batches = PreNorm(), batches_of()
     best = propose(model, batches[0][0])[0]
