@@ -19,7 +19,7 @@ from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 from fa_audit.results.standings import with_standings
 from fa_audit.results.tables import board as board_module
 from fa_audit.results.tables.board import board, claims_of_sources

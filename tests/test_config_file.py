@@ -12,7 +12,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config_file import LineOf, load_config, typed
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 
 BOMB = b"a: &a [0, 1]\n" + b"".join(
     b"%c: &%c [%s]\n" % (n, n, b", ".join([b"*%c" % (n - 1)] * 9))

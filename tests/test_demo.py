@@ -15,7 +15,7 @@ from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
 from fa_audit.protocol.evidence import DiagnosticThresholds
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 LIMITS = DiagnosticThresholds().limits

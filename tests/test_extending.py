@@ -21,7 +21,7 @@ from fa_audit.experiments.costs import Costs
 from fa_audit.experiments.plan import plan_table
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 from fa_audit.training.learner import build
 
 DOCUMENT = (ROOT / "docs/extending.md").read_text()

@@ -15,7 +15,7 @@ from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.states import READS
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 
 CONFIGS = ["config.yaml", *(f"configs/{path.name}" for path in (ROOT / "configs").glob("*.yaml"))]
 BLOCK = {

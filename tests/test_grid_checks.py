@@ -6,7 +6,7 @@ import pytest
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 
 NETWORK = {"name": "resmlp", "width": 16, "depth": 4}
 NO_RUNS = {"dataset": "digits", "architecture": NETWORK, "seeds": [42]}

@@ -26,7 +26,7 @@ from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import read_costs
 from fa_audit.experiments.plan import plan_table
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 from fa_audit.results.measured import read_measured
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/monitor.md")

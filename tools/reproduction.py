@@ -26,11 +26,10 @@ from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS
 from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.results.artefacts import artefacts_from
+from fa_audit.results.artefacts import KINDS, artefacts_from
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
 from fa_audit.results.judging import NOT_RUN
-from fa_audit.results.kinds import KINDS
 from fa_audit.results.scorecard import counted
 from fa_audit.results.scorecard_texts import mean_text
 from fa_audit.results.tidy import read_table

@@ -4,7 +4,7 @@ from fa_audit.core.registry import entry_of
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published_file
-from fa_audit.results import artefacts, kinds
+from fa_audit.results import artefacts
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
@@ -30,7 +30,7 @@ def entry_in(section, name):
 
 @readable
 def caption_of(section, name):
-    return kinds.caption(entry_in(section, name)["kind"])
+    return artefacts.caption(entry_in(section, name)["kind"])
 
 
 def datasets_of(section, name):
@@ -126,7 +126,7 @@ def page_figures(wildcards):
 def page_words(wildcards):
     """Return title and caption of every figure and table, by its section and name."""
     words = {f"{s}/{n}": [entry_in(s, n)["title"], caption_of(s, n)] for s, n in drawn()}
-    return words | {"figures/scorecard": ["Scorecard", kinds.caption("scorecard")]}
+    return words | {"figures/scorecard": ["Scorecard", artefacts.caption("scorecard")]}
 
 
 @cache

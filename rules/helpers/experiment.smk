@@ -21,7 +21,7 @@ from fa_audit.experiments.paths import (
     run_files,
     tidy_file,
 )
-from fa_audit.results.kinds import KINDS
+from fa_audit.results.artefacts import KINDS
 from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
 from snakemake.utils import update_config

@@ -85,8 +85,7 @@ def _board(options: argparse.Namespace) -> int:
 def _draw(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.read_grid import read_grid
-    from fa_audit.results.artefacts import artefacts_from
-    from fa_audit.results.kinds import KINDS
+    from fa_audit.results.artefacts import KINDS, artefacts_from
     from fa_audit.results.measured import measured_folder
 
     if options.audits:

@@ -76,36 +76,33 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    path = options.output or (Path(_PAGE) if options.html else None)
-    text = _page(options) if options.html else _text(options)
-    if path is None:
-        print(text, end="")
-    else:
-        check_output(path, options.audits)
-        write_text(path, text)
-        # The page has a name by default, which a user has to learn.
-        if options.html:
-            print(path)
-    return 0
-
-
-def _page(options: argparse.Namespace) -> str:
-    from fa_audit.results.page.render import page
-    from fa_audit.results.page.runs import read_runs
-
-    return page(read_runs(options.audits))
-
-
-def _text(options: argparse.Namespace) -> str:
     from fa_audit.core.registry import load
     from fa_audit.methods import METHODS
-    from fa_audit.results.reporting import report
-    from fa_audit.results.seed_group import read_seeds
 
     # An unregistered method states its facts once it is imported.
     if options.method:
         load("method", METHODS, options.method)
-    return DOCUMENTS[options.format](report(read_seeds(options.audits)))
+    path = options.output
+    if options.html:
+        from fa_audit.results.page.render import page
+        from fa_audit.results.page.runs import read_runs
+
+        path = path or Path(_PAGE)
+        text = page(read_runs(options.audits))
+    else:
+        from fa_audit.results.reporting import report
+        from fa_audit.results.seed_group import read_seeds
+
+        text = DOCUMENTS[options.format](report(read_seeds(options.audits)))
+    if path is None:
+        print(text, end="")
+        return 0
+    check_output(path, options.audits)
+    write_text(path, text)
+    # The page has a name by default, which a user has to learn.
+    if options.html:
+        print(path)
+    return 0
 
 
 def _scorecard(options: argparse.Namespace) -> int:

@@ -14,14 +14,20 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.registry import documentation
 from fa_audit.documents.latex import slug
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, ORIGIN, artefact_files
+from fa_audit.experiments.read_grid import ArtefactKinds
 from fa_audit.experiments.spec import parse_run
+from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
+from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 
 if TYPE_CHECKING:
     from fa_audit.results.tidy import Tidy
 
+KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
+_DRAWN = FIGURES | {"scorecard": "fa_audit.results.figures.scorecard_figure:draw"}
 # Section, kind, title, name of the files without endings, tables.
 Shown = tuple[str, str, str, str, "Tidy"]
 
@@ -45,6 +51,22 @@ def artefact_entry(
             named |= {run, parse_run(run).method}
     labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
     return entry | {"settings": settings, "labels": labels}
+
+
+def caption(kind: str) -> str:
+    """Return the caption of a kind: the first paragraph of its docstring.
+
+    Tables of this package print captions of their own, and have an empty one here.
+
+    Raises:
+        AuditError: a user's kind has no docstring.
+    """
+    if kind in TABLES:
+        return ""
+    docstring = documentation("kind", _DRAWN, kind)
+    if not docstring:
+        raise AuditError(f"no caption of '{kind}' for the report: write a docstring.")
+    return docstring.partition("\n\n")[0]
 
 
 def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> None:

@@ -127,12 +127,13 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
     Raises:
         AuditError: as `trajectories_table`.
     """
+    columns = [*KEY, *WORK]
     # The rows of the runs carry their audits, which judge them.
     tables = (
         runs_table(audits).assign(audit=audits),
         layers_table(audits),
         trajectories_table(trajectories, audits),
-        _work_table(audits),
+        pd.DataFrame([audit.model_dump(include=set(columns)) for audit in audits])[columns],
     )
     return Tidy(tuple(dict.fromkeys(audit.setting for audit in audits)), *tables)
 
@@ -256,29 +257,14 @@ def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
                 values |= audit.credit[place]
             row = _key(audit)
             for name, value in values.items():
-                row |= _flat(name, value) if isinstance(value, Measured) else {name: value}
+                row[name] = value
+                if isinstance(value, Measured):
+                    row |= {name: value.value, f"{name}_n_valid": value.n_valid}
+                    row[f"{name}_reason"] = value.reason or None
+                    if value.std is not None:
+                        row[f"{name}_std"] = value.std
             rows.append(row | more)
     return _table(rows)
-
-
-def _flat(name: str, measured: Measured) -> dict[str, Any]:
-    """Return a measured quantity as columns: value, valid samples, reason of absence, spread."""
-    columns: dict[str, Any] = {
-        name: measured.value,
-        f"{name}_n_valid": measured.n_valid,
-        f"{name}_reason": measured.reason or None,
-    }
-    if measured.std is not None:
-        columns[f"{name}_std"] = measured.std
-    return columns
-
-
-def _work_table(audits: Iterable[Audit]) -> pd.DataFrame:
-    """Return one row per run and seed: time and device of its training, digests of its data and
-    files.
-    """
-    columns = [*KEY, *WORK]
-    return pd.DataFrame([audit.model_dump(include={*columns}) for audit in audits])[columns]
 
 
 def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> pd.DataFrame:

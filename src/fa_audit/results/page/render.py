@@ -22,6 +22,7 @@ from fa_audit import __version__
 from fa_audit.core.origin import commit
 from fa_audit.documents.formats import PLAIN, Table, render, right_aligned
 from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.judge import THREE
 from fa_audit.results.page.runs import PageRun
 
 FOLDER = Path(__file__).parent
@@ -81,6 +82,7 @@ def page(
         headline=headline(runs),
         runs=runs,
         checks=[check for check in CHECKS.values() if check.four],
+        three=THREE,
         claims=claims,
         sections={"Figures": figures, "Tables": tables},
         version=__version__,
@@ -95,7 +97,7 @@ def headline(runs: Sequence[PageRun]) -> str:
     """Return the page's first line: the verdict of one run, or how many of several fail."""
     trained = [run for run in runs if not run.is_baseline] or runs
     if len(trained) == 1:
-        return f"{trained[0].name}: {trained[0].verdict}"
+        return f"{trained[0].name}: {trained[0].judgement.text(THREE)}"
     counts = Counter(run.result for run in trained)
     found = [f"{count} {result}" for result, count in sorted(counts.items())]
     return f"{len(trained)} trained runs: {', '.join(found)}"

@@ -30,11 +30,6 @@ class PageRun:
     judgement: Judgement
 
     @property
-    def verdict(self) -> str:
-        """Return the three-check verdict over the seeds."""
-        return self.judgement.text(THREE)
-
-    @property
     def result(self) -> str:
         """Return the verdict without its reasons: PASS, FAIL or INCOMPLETE."""
         return THREE.words[self.judgement.against(THREE)]
@@ -67,11 +62,6 @@ class PageRun:
             return False
         blocks = len(audit.layers) - 1
         return bool(spec["shallow"] or spec["frozen_blocks"] >= blocks or spec["epochs"] == 0)
-
-    @property
-    def has_warnings(self) -> bool:
-        """Return whether an audit has warnings."""
-        return any(audit.warnings for audit in self.judgement.networks)
 
     @property
     def evidence(self) -> Document:
