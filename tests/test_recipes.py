@@ -23,9 +23,10 @@ def ran(name):
     (title,) = [each for each in RECIPES if name in each]
     blocks = re.findall(r"```python\n(.*?)```", PARTS[title], re.DOTALL)
     assert all(sum(map(bool, block.splitlines())) <= LINES for block in blocks)
+    scope = {}
     with pytest.MonkeyPatch.context() as patch:
         stand_in(patch)
-        exec(SHARED + "\n".join(blocks), scope := {})
+        exec(SHARED + "\n".join(blocks), scope)
     scope["model"].eval()
     return scope
 

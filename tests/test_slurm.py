@@ -31,7 +31,8 @@ NO_GPU = f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})"
 
 @pytest.fixture(scope="module")
 def cluster(request):
-    if absent := missing():
+    absent = missing()
+    if absent:
         pytest.skip(
             f"not on this machine: {', '.join(absent)} (Debian's packages are slurm-wlm and munge)"
         )

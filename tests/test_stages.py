@@ -136,7 +136,8 @@ def test_what_a_training_and_its_audit_execute_is_declared_or_without_effect(
     spec = spec_of(options.pop("architecture"), **options)
     entries = [entry_of("", METHODS, spec.method), entry_of("", ARCHITECTURES, spec.architecture)]
     files = {"sidecar": tmp_path / "run.json", "trajectory": tmp_path / "run.csv"}
-    save_dataset(dataset, data := tmp_path / "tiny.safetensors")
+    data = tmp_path / "tiny.safetensors"
+    save_dataset(dataset, data)
     with executed() as training:
         resume = Resume(tmp_path / "run.resume", "")
         train_run(spec, dataset, tmp_path / "run.safetensors", **files, resume=resume, device="cpu")
