@@ -287,7 +287,7 @@ class Penalised(Layerwise):
 
 
 HOSTILE = {
-    "objective": [with_parts(ForwardForward, uphill)],
+    "downhill": [with_parts(kind, uphill) for kind in (EP, ForwardForward)],
     "finite": [
         with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)),
         told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])),
@@ -301,7 +301,6 @@ HOSTILE = {
         after_step(FA, lambda n, _: [p.grad.mul_(10) for p in n.head.parameters()]),
         opposed(ForwardForward),
         declaring(opposed(EP), own_objective=True),
-        with_parts(EP, uphill),
         after_step(FA, lambda n, _: [setattr(p, "grad", p.sign()) for p in n.blocks.parameters()]),
     ],
     "means": [

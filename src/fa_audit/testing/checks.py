@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -366,7 +366,7 @@ def direction(subject: Subject) -> None:
     the last block's, or the embedding's in a network without blocks. A credit of zero, or of one
     direction for all samples (a global scalar error), has no sign. In other, untrained networks the
     credit must only not point against ``g_L``. Credits of an `own_objective` belong to another loss
-    and are left to `objective`.
+    and are left to `downhill`.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least, learners = _AGAINST, [subject.build()]
@@ -385,12 +385,31 @@ def direction(subject: Subject) -> None:
 _TELLING = 0.95
 
 
-def objective(subject: Subject) -> None:
-    """Expect that an own objective is lower for right labels than for wrong ones. Training descends
+def downhill(subject: Subject) -> None:
+    """Expect that a small step of the topmost part against its gradient lowers the batch's loss; an
+    own objective must be lower for right labels than for wrong ones. Training descends credits and
     objectives: check the sign, and contrast right labels with wrong ones.
+
+    The state is prepared as for `direction`, which does not see the sign of an objective.
     """
-    if not subject.method.own_objective:
-        return
+    if subject.method.own_objective:
+        return _tell_labels(subject)
+    for shallow in (False, True):
+        learner, (x, labels) = subject.copy(**_GENTLE, shallow=shallow), subject.batch(HELD_OUT)
+        if math.isnan(cosines(learner, x, labels)[-1]):
+            continue
+        network = learner.network
+        F.cross_entropy(network(x), labels).backward()
+        # Embedding, blocks, head: the topmost part lies below the head.
+        slope = gradients_by_part(network)[-2]
+        learner.parts.zero_grad()
+        step(learner, x, labels)
+        change = -slope @ gradients_by_part(network)[-2]
+        expect(change < 0, f"a slope of the loss of {change:.3g} along the topmost part's step")
+
+
+def _tell_labels(subject: Subject) -> None:
+    """Compare an own objective of held-out samples between their labels and any other ones."""
     learner, (x, labels) = subject.copy(**_GENTLE), subject.batch(HELD_OUT)
     right = credits_of(learner, x, labels).objective
     wrong = []
@@ -685,7 +704,7 @@ def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
     for weight, forward in block_weights(learner.network):
         for turned in (forward, forward.mT):
             if turned.shape == feedback.shape:
-                value = cosine_similarity(feedback.flatten(), turned.flatten(), dim=0)
+                value = F.cosine_similarity(feedback.flatten(), turned.flatten(), dim=0)
                 found = f"learned feedback {name} against {weight}, with a cosine of {value:.2f}"
                 expect(value >= _OPPOSITE, found)
 
@@ -759,7 +778,7 @@ def declarations(subject: Subject) -> None:
 
 
 # By a trait, the checks that it frees a method of.
-_FREED = {"across_samples": (rows, sizes), "own_objective": (trains, direction)}
+_FREED = {"across_samples": (rows, sizes), "own_objective": (trains, direction, downhill)}
 
 
 def traits(subject: Subject) -> None:
@@ -783,7 +802,7 @@ CHECKS = {
     check.__name__: check
     for check in (
         process, apart, shapes, calls, purity, finite, determinism, declarations, graphs, labels,
-        rows, direction, objective, fresh, trains, stages, sizes, means, precision, memory, learns,
+        rows, direction, downhill, fresh, trains, stages, sizes, means, precision, memory, learns,
         moves, options, saved, traits, architectures,
     )
 }  # fmt: skip
