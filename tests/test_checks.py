@@ -59,6 +59,7 @@ SCRIPTS = {
 from made_up_runs import EXPLODED, several, tidy_of
 from test_protocol import report_of
 from fa_audit import DiagnosticReport, DiagnosticThresholds
+from fa_audit.protocol.judge import THREE
 from fa_audit.protocol.report import document
 from fa_audit.core.registry import load
 from fa_audit.documents.document import to_text
@@ -75,7 +76,7 @@ assert "There are many states: states 2" in str(report)
 report.write("audit.json")
 assert DiagnosticReport.read("audit.json") == report.replace(path="audit.json")
 (run,) = read_runs(["audit.json"])
-assert ("D4", "fires", False) in run.checks and run.verdict == "FAIL(D4)"
+assert ("D4", "fires", False) in run.checks and run.judgement.verdict(THREE) == "FAIL(D4)"
 row = runs_table([report]).iloc[0]
 assert row["number_of_states"] == 2 and row["states_fires"] and row["states_distance"] == -0.5
 fires = EXPLODED | {"number_of_states": 3, "fires": "abcde"}
