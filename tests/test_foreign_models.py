@@ -26,8 +26,10 @@ class Skips(nn.Module):
         self.end = nn.Identity()
 
     def forward(self, x):
-        h = 2 * x
-        for part in self.parts:
+        return self.rest(2 * x, 0)
+
+    def rest(self, h, layer):
+        for part in self.parts[layer:]:
             h = h + part(h)
         return self.head(self.end(h)[:, -1])
 
@@ -84,6 +86,27 @@ def test_our_own_credits_by_a_function_keep_their_numbers_described_or_not(name)
         for name in ("cosine", "clamped_cosine", "cosine_at_input", "nudging", "nudging_at_input"):
             ours = [block[name].value for block in own.blocks]
             assert [block[name].value for block in report.credit] == pytest.approx(ours, abs=1e-9)
+
+
+def true_gradients(model, x, y, states):
+    """Gradients by whole states, by a function that leaves its traces on all that it is given."""
+    points = [h.requires_grad_() for h in states]
+    loss = 0
+    for layer, h in enumerate(points):
+        loss = loss + F.cross_entropy(model.rest(h, layer), y)
+    loss.backward()
+    x.zero_(), y.zero_()
+    return [h.grad for h in points[1:]]
+
+
+def test_true_gradients_are_perfect_credits_and_nothing_else_is_touched():
+    x = X.clone()
+    report = diagnose(MODEL, [(x, Y)], 0.5, description=LAST, credits=true_gradients)
+    for block in report.credit:
+        values = [block[name].value for name in ("cosine", "rho", "rho_bp", "scale")]
+        assert values == pytest.approx([1] * 4, abs=1e-4) and block["nudging"].value < 0
+    assert torch.equal(x, X) and Y.any() and MODEL.training
+    assert all(p.grad is None for p in MODEL.parameters())
 
 
 WRONG = {

@@ -194,6 +194,7 @@ def test_frozen_blocks_may_have_a_rate_of_their_own():
     setting = setting_of(BLOCK | {"runs": runs, "baselines": baselines})
     assert setting.baselines_of(runs[1]) == {"own": baselines[1], "bp": baselines[0]}
     assert setting.baselines_of("dfa+epoch1") == {"own": baselines[2], "bp": baselines[3]}
+    assert "own" not in setting_of(BLOCK).baselines_of("dfa+lr1e-2")  # a rate must be named
     two = BLOCK | {"runs": runs[:2], "baselines": [*baselines, "dfa+lr1e-3+frozen"]}
     with pytest.raises(AuditError, match="expected one"):
         setting_of(two)

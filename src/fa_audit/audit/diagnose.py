@@ -16,7 +16,7 @@ from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, frequencies, ignored_by, least_size, measure
 from fa_audit.audit.inputs import (
     CreditFunction,
-    check_credits,
+    check_credit_arguments,
     check_layer,
     check_texts,
     fraction,
@@ -145,7 +145,7 @@ def diagnose(
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
-        check_credits(credits, draw, directions, blocks, network)
+        check_credit_arguments(credits, draw, directions, blocks, network)
         credit = CreditReport()
         # The user's credit function may fail, so it runs before the long part of the audit.
         if credits is not None:

@@ -125,7 +125,7 @@ def paired(
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 
 
-def check_credits(
+def check_credit_arguments(
     credits: CreditFunction | None,
     draw: CreditFunction | None,
     directions: Any,

@@ -175,7 +175,7 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
     if proposal:
         print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
         return proposal.description
-    suits = f" that is read by '{options.reads}'" if options.reads else ""
+    suits = f" read by '{options.reads}'" if options.reads else ""
     raise AuditError(
         f"{options.checkpoint}: found no states{suits} that are proven and have half of the layers"
         " between them; name modules (--blocks), or put h = hook(h) with a fa_audit.HookPoint into"

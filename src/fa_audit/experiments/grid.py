@@ -5,13 +5,13 @@ planning stays fast.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.spec import RunSpec, parse_run
+from fa_audit.experiments.spec import Run, RunSpec, parse_run
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Setting:
             if self._has(self.baselines, str(baseline)):
                 found[role] = str(baseline)
                 continue
-            tuned = [name for name in self.baselines if parse_run(name).untuned == baseline.untuned]
+            tuned = self._tuned(baseline)
             if len(tuned) > 1:
                 raise AuditError(
                     f"found {' and '.join(tuned)} to compare '{run}' with; expected one."
@@ -94,6 +94,18 @@ class Setting:
             if tuned:
                 found[role] = tuned[0]
         return found
+
+    def _tuned(self, baseline: Run) -> list[str]:
+        """Return the listed baselines that have a learning rate of their own, as snapshots if
+        `baseline` is one.
+        """
+        names = []
+        for listed in map(parse_run, self.baselines):
+            name = str(replace(listed, snapshot=baseline.snapshot))
+            same = listed.untuned.whole == baseline.untuned.whole
+            if listed.lr and same and self._has(self.baselines, name) and name not in names:
+                names.append(name)
+        return names
 
 
 @dataclass(frozen=True)

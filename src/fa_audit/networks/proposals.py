@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.networks.description import DescribedNetwork, describe
 from fa_audit.networks.states import (
     INPUT,
+    READS,
     Description,
     OneTensor,
     Place,
@@ -126,7 +127,12 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Proposal | None:
     """Return the first proposal with half of the layers or more between its states whose head reads
     `reads`, by default whatever it reads; None if there is none.
+
+    Raises:
+        AuditError: there is no such reading.
     """
+    if reads not in (None, *READS):
+        raise unknown("vector of a state", reads, READS, where="reads")
     for proposal in propose(model, batch):
         fits = reads in (None, proposal.description.reads)
         if fits and proposal.covered >= _LEAST_COVERED:

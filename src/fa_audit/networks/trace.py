@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
@@ -244,11 +243,21 @@ def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
 
 def _kept(model: nn.Module) -> list[Tensor]:
     """Return the tensors that modules keep as plain attributes, alone or in containers."""
-    registered = set(map(id, (*model.parameters(), *model.buffers())))
-    kept = []
-    for leaf in tree_leaves([vars(module) for module in model.modules()]):
-        if isinstance(leaf, Tensor) and id(leaf) not in registered:
-            kept.append(leaf)
+    # Registered tensors are not kept, and a container may hold itself.
+    seen = set(map(id, (*model.parameters(), *model.buffers())))
+    kept: list[Tensor] = []
+    values: list[Any] = [vars(module) for module in model.modules()]
+    while values:
+        value = values.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            kept.append(value)
+        elif isinstance(value, dict):
+            values.extend(value.values())
+        elif isinstance(value, list | tuple | deque):
+            values.extend(value)
     return kept
 
 

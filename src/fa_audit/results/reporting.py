@@ -80,8 +80,9 @@ def _each(judgement: Judgement, name: str) -> str:
 
 
 def _commit(audit: Audit) -> list[str]:
-    version = audit.about.get("versions", {}).get("fa_audit", "of unknown version")
-    return [audit.provenance.get("commit", f"{UNKNOWN}; fa-audit {version}")]
+    version = audit.about.get("versions", {}).get("fa_audit")
+    unknown = f"{UNKNOWN}; fa-audit {version}" if version else UNKNOWN
+    return [audit.provenance.get("commit", unknown)]
 
 
 def _settings(options: Mapping[str, Any]) -> str:

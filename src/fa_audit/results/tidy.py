@@ -133,7 +133,7 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
         runs_table(audits).assign(audit=audits),
         layers_table(audits),
         trajectories_table(trajectories, audits),
-        pd.DataFrame([audit.model_dump(include=set(columns)) for audit in audits])[columns],
+        pd.DataFrame([audit.model_dump(include=set(columns)) for audit in audits], columns=columns),
     )
     return Tidy(tuple(dict.fromkeys(audit.setting for audit in audits)), *tables)
 

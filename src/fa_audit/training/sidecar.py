@@ -121,6 +121,7 @@ def check_baseline(
     run = parse_run(facts.get("run", name))
     # Frozen blocks may be tuned by themselves: the name then says so.
     if run.lr and run.untuned == parse_run(name).untuned:
-        wanted = replace(wanted, lr=found.lr, normalise=found.normalise)
+        normalise = found.normalise and not run.unnormalised
+        wanted = replace(wanted, lr=run.lr, normalise=normalise)
     expected = f"Expected {name} with the network, data, budget and seed of the audited one. {hint}"
     check_spec(found, wanted, path, expected)

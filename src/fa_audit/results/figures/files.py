@@ -31,7 +31,7 @@ def write_figure(
         inputs: the evidence that it is drawn from, as of `read_tidy`, or what `tidy` was made of.
         figures: files to write: PDF, PNG, SVG.
 
-        Raises:
+    Raises:
         AuditError: a file is not a table, or matplotlib cannot read a formula.
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
