@@ -56,6 +56,7 @@ MISFITS = [  # a model, places, what its head reads, and words of the error
     (resnet18, "layer*.*", "cls token", "expected (B, T, d) or (B, d) for reads: cls token"),
     (resnet18, "layer*.*", "spatial max", "unknown vector of a state 'spatial max'"),
     (Tricky, "idle", "all features", "'idle' did not run in a forward pass"),
+    (Tricky, ["one", "idle"], "all features", "'idle' did not run in a forward pass"),
     (Tricky, ["one", "flat"], "all features", "'flat': found a tensor () of torch.float32"),
     (Tricky, ["one", "counted"], "all features", "expected one tensor of floating-point numbers"),
     (Tricky, ["one", "side"], "all features", "state 1 (side) is not whole: 100 %"),

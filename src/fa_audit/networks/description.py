@@ -277,8 +277,8 @@ class DescribedNetwork(Network):
         """Find the places, and the states of a pass of a whole batch, as it was given.
 
         Raises:
-            AuditError: the pass reaches none, or its outputs are not one tensor with a row for
-                every input.
+            AuditError: the pass reaches none, or none of a name in a list, or its outputs are not
+                one tensor with a row for every input.
         """
         self.places = self._places(x)
         layers = []
@@ -287,6 +287,7 @@ class DescribedNetwork(Network):
             if list(part.parameters(recurse=False)):
                 layers.append(Place(part, ""))
         names: list[str] = []
+        reached: set[tuple[nn.Module, bool]] = set()
         since: set[nn.Module] = set()  # layers that ran since the last state
         between: set[nn.Module] = set()
 
@@ -300,6 +301,7 @@ class DescribedNetwork(Network):
                 between.update(since)
             since.clear()
             names.append(str(place))
+            reached.add((place.module, place.is_input))
             self.shapes.append(h.shape)
             return h
 
@@ -310,6 +312,12 @@ class DescribedNetwork(Network):
                 "no state was found in a forward pass. Expected a fa_audit.HookPoint in its code,"
                 " h = hook(h), or names of modules that run: Description('layers.*')."
             )
+        if not isinstance(self.description.blocks, str):
+            for entry in self.description.blocks:
+                # A module may have several names, so that modules are compared.
+                meant = {(place.module, place.is_input) for place in places_of(self.inner, [entry])}
+                if not meant & reached:
+                    raise self._error(f"'{entry}' did not run in a forward pass; leave it out.")
         rows = len(logits) if isinstance(logits, Tensor) and logits.dim() and logits.numel() else 0
         if rows != len(x) or not logits.is_floating_point():
             raise self._error(
