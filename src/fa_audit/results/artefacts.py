@@ -6,8 +6,10 @@ draws.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +65,26 @@ def caption(kind: str) -> str:
     """
     if kind in TABLES:
         return ""
-    docstring = documentation("kind", _DRAWN, kind)
+    if kind in _DRAWN:
+        docstring = _docstring(_DRAWN[kind])
+    else:
+        docstring = documentation("kind", {}, kind)
     if not docstring:
         raise AuditError(f"no caption of '{kind}' for the report: write a docstring.")
     return docstring.partition("\n\n")[0]
+
+
+def _docstring(entry: str) -> str:
+    """Return the docstring of a function of this package, ``module:function``."""
+    module, _, name = entry.partition(":")
+    spec = find_spec(module)
+    # Read, not imported: matplotlib would cost every job of the workflow a second, and a fault in
+    # one figure would stop the planning of everything.
+    source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+    return ""
 
 
 def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> None:
