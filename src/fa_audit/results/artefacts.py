@@ -65,10 +65,7 @@ def caption(kind: str) -> str:
     """
     if kind in TABLES:
         return ""
-    if kind in _DRAWN:
-        docstring = _docstring(_DRAWN[kind])
-    else:
-        docstring = documentation("kind", {}, kind)
+    docstring = _docstring(_DRAWN[kind]) if kind in _DRAWN else documentation("kind", {}, kind)
     if not docstring:
         raise AuditError(f"no caption of '{kind}' for the report: write a docstring.")
     return docstring.partition("\n\n")[0]
