@@ -72,11 +72,11 @@ class Setting:
         """Return a run's baselines by role: ``own``, ``bp`` and, if configured, ``shallow``.
 
         A baseline that is audited itself has none. If a setting lacks the baseline with the run's
-        own learning rate and normalisation, its only one with others is taken: frozen blocks may
-        be tuned by themselves.
+        own learning rate and normalisation, its only one that names a rate is taken: frozen blocks
+        may be tuned by themselves.
 
         Raises:
-            AuditError: it has several with others.
+            AuditError: it has several that name a rate.
         """
         asked = parse_run(run)
         if asked.is_baseline:
