@@ -20,6 +20,19 @@ from fa_audit.testing import CHECKS
 DATA = "--data digits"
 SMALL = f"{DATA} --width 16 --depth 2 --epochs 1 --batch-size 64"
 
+TEXT = """
+import torch
+from torch import nn
+
+sentences = [(torch.arange(12).reshape(4, 3), torch.arange(4))]
+nothing = []
+
+
+def make():
+    layers = [nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)]
+    return nn.Sequential(nn.Embedding(12, 2), nn.Flatten(), *layers)
+"""
+
 
 def run(command):
     return main(command.split())
@@ -32,6 +45,7 @@ def trained(tmp_path_factory):
     save_dataset(replace(digits(None), name="others"), folder / "others.safetensors")
     (folder / "my_own_method.py").write_text(MY_METHOD)
     (folder / "broken_method.py").write_text("class X(")
+    (folder / "my_text.py").write_text(TEXT)
     (folder / "a_folder.safetensors").mkdir()
     (folder / "half.json").write_text(r'{"settings": {"a": 1}, "setting": "\ud800"}')
     os.mkfifo(folder / "pipe")
@@ -104,6 +118,8 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         ("describe nix", "'nix'"),
         ("describe nix --image-shape 0", "'0'"),
         ("describe nix --arguments [1]", "'[1]'"),
+        ("audit my_text:make --data my_text:sentence", "sentences"),
+        ("describe my_text:make --data my_text:nothing", "--data"),
         ("train dfa", "--data"),
         (f"train dfx x.safetensors {DATA}", "'dfx'"),
         (f"train bp dfa.safetensors {SMALL}", "method 'dfa', not 'bp'"),
@@ -158,6 +174,11 @@ def test_every_argument_has_help_and_every_option_its_default(capsys):
 def test_a_description_is_proposed_ready_to_paste(capsys):
     assert run("describe torchvision.models:resnet18 --image-shape 3 64 64") == 0
     assert 'description=Description("layer*.*", "spatial mean")' in capsys.readouterr().out
+
+
+def test_a_model_of_token_numbers_is_described_on_its_own_batches(capsys):
+    assert run("describe my_text:make --data my_text:sentences") == 0
+    assert "input:2, input:3, input:4" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -126,17 +126,8 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     from fa_audit.audit.model_audit import build_model
     from fa_audit.core.registry import load
 
-    expected = "a list of (x, labels) or a function that returns it"
-    if not options.data or ":" not in options.data:
-        raise AuditError(f"--data: found {options.data}; expected my_file:batches, {expected}.")
     model = build_model({"model": options.checkpoint, "arguments": {}, "seed": 0, "weights": None})
-    batches = load("batches", {}, options.data)
-    try:
-        batches = list(batches() if callable(batches) else batches)
-    except Exception as error:  # external code may raise anything
-        raise AuditError(
-            f"--data: {options.data}: {first_line(error)}; expected {expected}."
-        ) from error
+    batches = load_batches(options.data)
     functions = {"credits": options.credits, "draw": options.draw, "loss_fn": options.loss}
     given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
     report = diagnose(
@@ -154,6 +145,32 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     return report, {"model": options.checkpoint}
 
 
+def load_batches(name: str | None) -> list[Any]:
+    """Return the batches that the option `--data` names.
+
+    Raises:
+        AuditError: it is not of the form my_file:batches, or has no batches there.
+    """
+    from fa_audit.core.registry import load
+
+    expected = "a list of (x, labels) or a function that returns it"
+    if not name or ":" not in name:
+        raise AuditError(f"--data: found {name}; expected my_file:batches, {expected}.")
+    batches = load("batches", {}, name)
+    try:
+        batches = list(batches() if callable(batches) else batches)
+    except Exception as error:  # external code may raise anything
+        raise AuditError(f"--data: {name}: {first_line(error)}; expected {expected}.") from error
+    if not batches:
+        raise AuditError(f"--data: {name}: found no batches; expected {expected}.")
+    return batches
+
+
+def inputs_of(batch: Any) -> Any:
+    """Return what a model is given of a batch: the first of a pair, or a whole mapping."""
+    return batch if isinstance(batch, Mapping) else batch[0]
+
+
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
     """Describe the model by the options, or by the best proposal, which is printed."""
     from fa_audit.networks.proposals import best_proposal
@@ -166,12 +183,7 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
         return Description(blocks, options.reads, partial)
     if any(isinstance(part, HookPoint) for part in model.modules()):
         return Description((), options.reads or "all features", partial)
-    if not batches:
-        raise AuditError(
-            f"{options.data}: found no batches to propose blocks with; name them: --blocks."
-        )
-    first = batches[0] if isinstance(batches[0], Mapping) else batches[0][0]
-    proposal = best_proposal(model, first, options.reads)
+    proposal = best_proposal(model, inputs_of(batches[0]), options.reads)
     if proposal:
         print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
         return proposal.description

@@ -7,6 +7,7 @@ import json
 import logging
 from typing import Any
 
+from fa_audit.cli.audit import inputs_of, load_batches
 from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
@@ -44,8 +45,10 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[3, 224, 224],
         metavar="N",
-        help="shape of one input; default 3 224 224",
+        help="shape of one input of random numbers; default 3 224 224",
     )
+    words = "my_file:batches, a list of (x, labels) or of mappings, or a function that returns it"
+    add("--data", metavar="MODULE:NAME", help=f"{words}, for other inputs; default random images")
     add(
         "--all", action="store_true", help="print every description that fits; default the best one"
     )
@@ -85,12 +88,15 @@ def _describe(options: argparse.Namespace) -> int:
     from fa_audit.networks.proposals import propose
 
     entry = {"model": options.model, "arguments": options.arguments, "seed": 0, "weights": None}
-    x = torch.rand(2, *options.image_shape, generator=torch.Generator().manual_seed(0))
     model = build_model(entry)
+    if options.data:
+        x = inputs_of(load_batches(options.data)[0])
+    else:
+        x = torch.rand(2, *options.image_shape, generator=torch.Generator().manual_seed(0))
     try:
         found = propose(model, x)
     except AuditError as error:
-        raise AuditError(f"{error} Other inputs: --image-shape.") from error
+        raise AuditError(f"{error} Other inputs: --image-shape or --data.") from error
     if not found:
         raise AuditError(
             f"{options.model}: found no chain of modules whose states can be read; describe it by"

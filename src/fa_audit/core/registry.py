@@ -55,8 +55,12 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
             raise
         raise _own_error(kind, name, error, f". {_WHERE}") from error
     if not hasattr(found, attribute):
-        members = vars(found).items()
-        known = [own for own, value in members if getattr(value, "__module__", "") == module]
+        known = []
+        for member, value in vars(found).items():
+            # Data, such as a list of batches, have no module of their own.
+            here = getattr(value, "__module__", module) == module
+            if here and not member.startswith("_") and not inspect.ismodule(value):
+                known.append(member)
         raise unknown(f"{kind} of {module}", attribute, known, where=f"'{entry}'")
     return getattr(found, attribute)
 
