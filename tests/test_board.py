@@ -57,6 +57,14 @@ def test_runs_that_no_paired_test_tells_apart_share_a_rank():
     assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "1", "fa": "1"}  # one seed tells nothing
 
 
+def test_ranks_follow_the_order_of_accuracies_where_a_noisy_run_ties_with_all():
+    high, low, noisy = [0.7] * 3, [0.5] * 3, [0.2, 0.4, 0.6]
+    assert ranks(bp=high, fa=low, ep=noisy) == {"bp": "1", "fa": "2", "ep": "2"}
+    # Between the two: of the first rank the last one is tied with it only.
+    between = [0.5, 0.6, 0.7]
+    assert ranks(bp=high, ep=between, fa=low) == {"bp": "1", "ep": "1", "fa": "3"}
+
+
 def test_rows_are_sorted_by_accuracy_and_have_margins_checks_and_costs():
     rows = board_of(
         run("fa", accuracy=[0.50, 0.52, 0.54], seconds=[90, 40, 60], fires="a"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from itertools import permutations
 
@@ -77,10 +76,11 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
-    """Return every run's rank: 1 + the number of runs that are more accurate at `LEVEL`.
+    """Return every run's rank: its place in the order of mean accuracies, with ties.
 
-    Two runs are compared by the paired t-test of their accuracies over the seeds that both have,
-    and all pairs are corrected by Holm's method: runs that no test tells apart share a rank.
+    Two runs are compared by the paired t-test of their accuracies over the seeds that both have, at
+    `LEVEL`, and all pairs are corrected by Holm's method. A run shares the rank of the runs before
+    it unless one of these is more accurate by that test.
 
     Args:
         accuracies: a row for every seed, a column for every run.
@@ -93,11 +93,19 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
         # Not scipy's `ttest_rel`, which warns of differences that are nearly equal.
         spread = differences.sem()
         t = differences.mean() / spread if spread else math.inf
-        tests.append((2 * stats.t.sf(t, len(differences) - 1), worse))
+        tests.append((2 * stats.t.sf(t, len(differences) - 1), better, worse))
     tests.sort()
-    above: Counter[str] = Counter()
-    for place, (p, worse) in enumerate(tests):
+    apart = set()
+    for place, (p, *pair) in enumerate(tests):
         if p > LEVEL / (len(tests) - place):
             break
-        above[worse] += 1
-    return {run: 1 + above[run] for run in accuracies.columns}
+        apart.add(tuple(pair))
+    order = accuracies.mean().sort_values(ascending=False, kind="stable").index
+    found: dict[str, int] = {}
+    rank = 1
+    for place, run in enumerate(order, start=1):
+        tied = [other for other in found if found[other] == rank]
+        if any((other, run) in apart for other in tied):
+            rank = place
+        found[run] = rank
+    return found

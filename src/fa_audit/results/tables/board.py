@@ -20,20 +20,15 @@ from fa_audit.results.tidy import Tidy
 
 TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
 _NOTE = (
-    "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: 1 + the "
-    "number of rules that are "
-    "more accurate by a paired t-test over the seeds (5 %, Holm over all pairs); rules that no "
-    "test tells apart share "
-    "a rank. Margins: accuracy minus that of the same network with the rule's own frozen "
-    "blocks, and with bp+frozen, "
-    "seed by seed, in points. Checks: outcome over the seeds, mean distance from the limit "
-    "(growth and gradient in "
-    "decades, stability as a cosine, depth in points; negative where it fires) and its 95 % "
-    "interval, and in how many "
-    "seeds it fires; borderline where the interval contains 0. "
-    "Seconds: of the shortest training, in parentheses over bp's on the same device. "
-    "Claim: what a source reports of the rule on a network and budget of its own, and "
-    "backpropagation (BP) there."
+    "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: place; a rule"
+    " shares the rank of those before it unless a paired t-test over the seeds (5 %, Holm over all"
+    " pairs) tells it apart from one of them. Margins: accuracy minus that of the same network with"
+    " the rule's own frozen blocks, and with bp+frozen, seed by seed, in points. Checks: outcome"
+    " over the seeds, mean distance from the limit (growth and gradient in decades, stability as a"
+    " cosine, depth in points; negative where it fires) and its 95 % interval, and in how many seeds"
+    " it fires; borderline where the interval contains 0. Seconds: of the shortest training, in"
+    " parentheses over bp's on the same device. Claim: what a source reports of the rule on a"
+    " network and budget of its own, and backpropagation (BP) there."
 )
 
 
