@@ -64,6 +64,7 @@ AUDIT = (
     "audit/warnings.py",
 )
 _TEXTS = ("protocol/sentences.py", "documents/")
+_REPORT = "protocol/report.py"
 _LOOK = "results/figures/paper.mplstyle"
 
 # By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
@@ -82,14 +83,20 @@ STAGES: dict[str, tuple[str, ...]] = {
         "audit/run_credits.py",
     ),
     "audit_model": (*NETWORK, *CHECKS, *AUDIT, "audit/model_audit.py"),
-    "report_model": (*CHECKS, *_TEXTS),
+    "report_model": (*CHECKS, *_TEXTS, _REPORT),
     "tidy_setting": CHECKS,
     "tidy": CHECKS,
     "draw_figure": (*CHECKS, *_TEXTS, _LOOK),
     "build_table": (*CHECKS, *_TEXTS, "methods/claims.yaml"),
     "build_scorecard": (*CHECKS, *_TEXTS, "experiments/published.py"),
     "draw_scorecard": (*CHECKS, *_TEXTS, _LOOK, "experiments/published.py"),
-    "build_report": (*CHECKS, *_TEXTS, "experiments/published.py", "methods/claims.yaml"),
+    "build_report": (
+        *CHECKS,
+        *_TEXTS,
+        _REPORT,
+        "experiments/published.py",
+        "methods/claims.yaml",
+    ),
 }
 # Whatever a stage runs counts with what it imports from these rooms, and from the folders of its
 # user.
