@@ -13,7 +13,7 @@ from fa_audit.core.provided import provided
 
 _MEASURED = "configs/measured.yaml"
 _KEY = (
-    "rank: runs that no paired test tells apart share one\n"
+    "rank: place; shared with those above unless a paired test tells it apart from one of them\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
     "fires: D1 growth, D2 gradient, C stability, D3 depth; ? is borderline\n"
     "seconds: of the shortest training, in parentheses over bp's"
