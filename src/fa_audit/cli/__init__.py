@@ -17,7 +17,7 @@ from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.registry import naming_extras
 
-# What a command does, and the function that adds its arguments.
+# The summary of a command, and the function that adds its arguments.
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "audit": ("audit a model of your own, or a checkpoint", audit.audit_parser),
     "describe": ("propose where the states of a model are", models.describe_parser),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fa_audit.networks.states import Description
     from fa_audit.protocol.audit import DiagnosticReport
 
-# Options that mean something for one of the two only.
+# Options of checkpoints only, and of models only.
 _OF_CHECKPOINTS = ("method", "architecture")
 _OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "partial", "credits", "draw", "loss")
 
@@ -66,12 +66,12 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
-    add("--reads", help="what the head reads of a state; default as its outputs show")
+    add("--reads", help="what the head reads of a state; default: found by its outputs")
     add(
         "--partial",
         action="store_true",
         default=None,
-        help="audit states that something goes past, too, and name the share; default an error",
+        help="audit states that are not whole, and name the share that goes past; default an error",
     )
     add(
         "--credits",
@@ -106,7 +106,7 @@ def _audit(options: argparse.Namespace) -> int:
                 f" {other} only."
             )
     audit = _audit_model if is_model else _audit_run
-    # What user code prints must not get into the JSON.
+    # Prints of user code must not get into the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         report, about = audit(options)
     if options.format == "json":
@@ -149,7 +149,7 @@ def load_batches(name: str | None) -> list[Any]:
     """Return the batches that the option `--data` names.
 
     Raises:
-        AuditError: it is not of the form my_file:batches, or has no batches there.
+        AuditError: it is not of the form my_file:batches, or names no batches.
     """
     from fa_audit.core.registry import load
 
@@ -167,12 +167,12 @@ def load_batches(name: str | None) -> list[Any]:
 
 
 def inputs_of(batch: Any) -> Any:
-    """Return what a model is given of a batch: the first of a pair, or a whole mapping."""
+    """Return the part of a batch that a model takes: the first of a pair, or a mapping."""
     return batch if isinstance(batch, Mapping) else batch[0]
 
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
-    """Describe the model by the options, or by the best proposal, which is printed."""
+    """Describe the model by the options, or else by the best proposal, and print that."""
     from fa_audit.networks.proposals import best_proposal
     from fa_audit.networks.states import Description, HookPoint
 

@@ -16,13 +16,13 @@ _KEY = (
     "rank: place; shared with those above unless a paired test tells it apart from one of them\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
     "fires: D1 growth, D2 gradient, C stability, D3 depth; ? is borderline\n"
-    "seconds: of the shortest training, in parentheses over bp's"
+    "seconds: of the shortest training; in parentheses: times bp's"
 )
 
 
 def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
-    # What matplotlib says of fonts is no news.
+    # matplotlib's notes on fonts are no news.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
     _add_audits(parser, "your own audits, JSON")
     parser.add_argument(
@@ -53,7 +53,7 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
 def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
     add = parser.add_argument
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
-    more = "folder of SETTING/audits.json, or results; default the project's reference/measured"
+    more = "folder of SETTING/audits.json, or `results`; default the project's reference/measured"
     add("--from", dest="folder", type=Path, metavar="DIR", help=more)
     add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
     add(
@@ -96,7 +96,7 @@ def _draw(options: argparse.Namespace) -> int:
     more: dict[str, Any] = {"wide": True} if options.wide else {}
     if options.only:
         more["runs"] = options.only
-    # All of them before the first line: a bar of progress is in its place.
+    # Print after the last one: a bar of progress stands in this place.
     made = list(artefacts_from(config, grid, folder, options.output, more))
     drawn = 0
     for name, problem in made:
@@ -105,7 +105,7 @@ def _draw(options: argparse.Namespace) -> int:
         else:
             drawn += 1
             print(options.output / name)
-    # Not every figure has the rows that were asked for.
+    # With --only, some figures may have no rows.
     needed = 1 if options.only else len(made)
     return int(drawn < needed)
 

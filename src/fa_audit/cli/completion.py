@@ -15,7 +15,7 @@ def completed(argument: argparse.Action, names: Iterable[str]) -> None:
 
 
 def answer_shell(parser: argparse.ArgumentParser) -> None:
-    """Complete the command line and exit, where it is the shell that asks."""
+    """Complete the command line and exit, if the shell asks for that."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 

@@ -32,7 +32,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         metavar="MODULE:CLASS",
-        help="class of a method that is not registered, for its formula; default not stated",
+        help="class of a method that is not registered, for its formula; default: no formula",
     )
     add(
         "--output",
@@ -57,7 +57,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help=(
-            "folder of SETTING/audits.json, or results; default results where it has some, or else"
+            "folder of SETTING/audits.json, or `results`; default `results` if it has audits, else"
             " reference/measured of the project"
         ),
     )
@@ -71,7 +71,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help="folder for scorecard.csv and .md; default: print the summary",
+        help="folder for scorecard.csv and .md; default: print the .md",
     )
 
 
@@ -79,7 +79,7 @@ def _report(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
     from fa_audit.methods import METHODS
 
-    # An unregistered method states its facts once it is imported.
+    # The import registers the facts of a method.
     if options.method:
         load("method", METHODS, options.method)
     path = options.output
@@ -99,7 +99,7 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     check_output(path, options.audits)
     write_text(path, text)
-    # The page has a name by default, which a user has to learn.
+    # The user may not know the default name.
     if options.html:
         print(path)
     return 0

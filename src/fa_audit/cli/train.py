@@ -28,7 +28,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     words = "method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"
     completed(add("run", help=words), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
-    made = f"whose file {data_file('NAME')} is made if it is missing"
+    made = f"whose file {data_file('NAME')} is made if missing"
     words = f"name of a data set (`fa-audit list datasets`), {made}; or a file; no default"
     completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
     add_data_root(parser)
@@ -100,7 +100,7 @@ def _train(options: argparse.Namespace) -> int:
     data = data_path(options)
     dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
-    # A state that other code left is not resumed.
+    # Do not resume a state of other code.
     origin = f"{training_origin(spec, [data], options.device)} {run_code('train', spec)}"
     resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")

@@ -22,7 +22,7 @@ AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
     " `fa-audit audit --format json` prints"
 )
-# What a warning is about; the comments say what readers do with a code.
+# Subjects of warnings; comments say which ones change a report.
 Code = Literal[
     "data as state",
     "batch size in loss",
@@ -134,12 +134,12 @@ class Audit(Evidence):
 
     @property
     def unit(self) -> str:
-        """Return what distinguishes audits of one network in a group: ``seed``, or ``file``."""
+        """Return the word for single audits of a group: ``seed``, or ``file`` without one."""
         return "file" if self.spec is None else "seed"
 
     @property
     def label(self) -> int | None:
-        """Return the seed; a printed audit has it in its specification only."""
+        """Return the seed; printed audits have it only in their specification."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:
@@ -154,7 +154,7 @@ class Audit(Evidence):
         NaN and infinities become 'nan', 'inf' and '-inf'; entries that were not recorded are left
         out.
         """
-        # Here and below: an audit in a training loop loads neither files nor writers.
+        # Here and below: in a training loop audits need no files or writers.
         from fa_audit.core.files import as_json, signed
 
         record = self.model_dump(mode="json", exclude_defaults=True)

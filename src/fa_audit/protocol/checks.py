@@ -23,8 +23,8 @@ from fa_audit.protocol.evidence import (
 )
 from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
 
-LEAST_LIKELY = 1e-6  # chance of the hits of the batches below which an accuracy is contradicted
-# What decided an outcome, where the check alone does not say it.
+LEAST_LIKELY = 1e-6  # hits of the batches with a smaller chance contradict the accuracy
+# Reasons of outcomes that the check alone does not tell.
 Cause = Literal[
     "",
     "vanished state",
@@ -77,15 +77,15 @@ class Criterion:
         label: name in reports.
         side: the side of the limit on which it fires.
         unit: unit of its value.
-        quantity: its value in words; of a margin, what is subtracted.
+        quantity: its value in words; for a margin, the baseline in words.
         fine, finding: the sentence that an author may write if it passes, and if it fires.
         below_zero: replaces `finding` for a negative value.
         causes: by cause, a sentence that replaces `finding`.
         advice: by cause, what to do if it fires; ``""`` is for every other cause.
         when_open: what to do if it was not evaluated.
         bound: name of its limit; `verb`, the word for "fires".
-        baseline: of a margin, the accuracy in `Baselines` that it is taken over.
-        rank: the place of its sentence; what an author most wants to write has the lowest.
+        baseline: for a margin, the field of `Baselines` that is subtracted.
+        rank: sorts the sentences; the one that authors want most has the lowest.
     """
 
     label: str
@@ -105,7 +105,7 @@ class Criterion:
 
     @property
     def sign(self) -> str:
-        """Return ``>`` or ``<``: how the value compares with the limit where the check fires."""
+        """Return ``>`` or ``<``: how the value compares with the limit if the check fires."""
         return ">" if self.side == "above" else "<"
 
     @property
@@ -125,14 +125,14 @@ class Criterion:
         return value > limit if self.side == "above" else value < limit
 
     def distance(self, value: float, limit: float) -> float:
-        """Return the distance of a value from its limit: positive where the check passes.
+        """Return the distance of a value from its limit: positive if the check passes.
 
-        Of factors it is the ratio in decades (``log10``), of cosines and margins the difference.
+        For factors it is the ratio in decades (``log10``), for others the difference.
 
         >>> CHECKS["scale"].distance(0.5, 50.0), CHECKS["depth"].distance(0.5, 0.25)
         (2.0, 0.25)
         """
-        # Of two infinities, or two zeros in decades, the difference would be NaN.
+        # The difference of two infinities, or two zeros in decades, would be NaN.
         if value == limit:
             return 0.0
         beyond = value - limit
@@ -153,11 +153,11 @@ class Criterion:
         return math.inf if beyond >= 300 else limit * 10**beyond
 
     def remedy(self, cause: str) -> str:
-        """Return what to do where it fires for a cause."""
+        """Return what to do if it fires for a cause."""
         return self.advice.get(cause, self.advice.get("", ""))
 
     def judge(self, value: float, limit: float, **how: Any) -> Outcome:
-        """Return the outcome of a value that was measured.
+        """Return the outcome of a measured value.
 
         Args:
             how: the other entries of the `Outcome`.
@@ -177,11 +177,10 @@ class Check(Criterion):
     Attributes:
         evaluate: returns its outcome.
         limit: its limit's name in a configuration, see `fa_audit.protocol.evidence.FIELDS`.
-        column: of the tidy table of runs, with the number that decides; margins are formed from
-            accuracies.
-        short: what it is about, in figures; `axis`, its quantity there.
+        column: the column of the tidy runs with the number that decides.
+        short: its subject, in figures; `axis`, its quantity there.
         three, four: whether it decides the three-check and the four-check verdict.
-        joint: whether it decides the three-check verdict only where a second check fires.
+        joint: whether it decides the three-check verdict only if a second check fires.
     """
 
     evaluate: Callable[[Evidence], Outcome]
@@ -270,9 +269,7 @@ def _stability(evidence: Evidence) -> Outcome:
 
 
 def _bias(evidence: Evidence) -> str:
-    """Say how far mean predictions are from class frequencies, and what C is without that
-    difference.
-    """
+    """Say how far mean predictions are from class frequencies, and give C without that."""
     found = evidence.frequencies
     if found is None:
         return ""
@@ -325,7 +322,7 @@ def _margin(
     against: str,
     pairs: tuple[int, int] | None = None,
 ) -> Outcome:
-    """Judge the margin over a frozen baseline, with an interval over pairs where they are known."""
+    """Judge the margin over a frozen baseline, with an interval over pairs if they are known."""
     accuracy, limit = evidence.headline_acc, evidence.thresholds.limits["depth_margin"]
     if accuracy is None:
         return Outcome(None, limit, None, note="no headline accuracy")
@@ -513,7 +510,7 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     cosine = _beyond("cosine", deep, highest, "no two draws of fresh feedback differ")
     highest = _highest(evidence.credit[1:], "rho_random")
     rho = _beyond("rho", deep, highest, "random credits were not drawn")
-    # Where the loss is flat, or a staircase of rounding, rho says nothing of any credit.
+    # If the loss is flat, or a staircase of rounding, rho says nothing about credits.
     ceiling = value_of(deep, "rho_bp")
     if rho.fires is not None and (ceiling is None or ceiling <= rho.threshold):
         note = "not even the true gradient predicts how the loss changes"
@@ -525,7 +522,7 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
 
 
 def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
-    """Return the largest end of a random metric's intervals; None where it has none."""
+    """Return the largest end of a random metric's intervals; None if it has none."""
     ends = []
     for block in blocks:
         drawn = block.get(name)

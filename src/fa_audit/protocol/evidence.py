@@ -128,15 +128,15 @@ def depth_margin(accuracy: Any, frozen: Any) -> Any:
 
 # --- measurements ---------------------------------------------------------------------------------
 
-ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
+ROUNDING = 1e-6  # excess of a cosine over 1
 _COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
 
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63, description="an integer >= 0")]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fraction 0..1")]
-# Why the true gradient is not known at a state: the backward pass gives another one; float64 does
-# not resolve it; it could not be compared at all.
+# Why the true gradient is unknown at a state: the backward pass gives another one; float64 does
+# not resolve it; nothing could be compared.
 Missing = Literal["untrue", "unresolved", "unverified"]
-REASONS: dict[str, str] = {  # the same for a reader
+REASONS: dict[str, str] = {  # the same in words
     "untrue": "the model's backward pass is not the derivative of its forward pass there",
     "unresolved": "float64 does not resolve the gradient of a custom backward pass",
     "unverified": "the model's backward pass is custom and could not be compared with its forward"
@@ -162,7 +162,7 @@ class State(Model):
     Attributes:
         layer: ``l``, 0 for the embedding's output, L for the last state.
         hidden_norm: median ``||h_l||``.
-        grad_norm: median ``||g_l||`` of the batch-mean loss; of a feature map, of the sum over
+        grad_norm: median ``||g_l||`` of the batch-mean loss; for a feature map, of the sum over
             positions.
         grad_norm_per_sample: `grad_norm` for the loss of single samples, ``B`` times as large.
         growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for

@@ -15,7 +15,7 @@ from fa_audit.core.measured import Interval
 
 LOWER, UPPER = 0.025, 0.975  # quantiles at the ends of a two-sided 95 % interval
 Z = NormalDist().inv_cdf(UPPER)
-FEWEST = 8  # samples or batches from which an interval is formed
+FEWEST = 8  # samples or batches for an interval
 MOST_SEEDS = 1000
 
 
@@ -87,7 +87,7 @@ def student_t(degrees: int) -> float:
 def _two_sided(t: float, degrees: int) -> float:
     """Return the probability of -t..t under Student's t distribution."""
     angle = math.atan(t / math.sqrt(degrees))
-    # The two series of the source: that of odd degrees begins with the angle itself.
+    # The source has two series; that of odd degrees begins with the angle itself.
     odd = degrees % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, degrees, 2):

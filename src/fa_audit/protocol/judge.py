@@ -21,7 +21,7 @@ from fa_audit.protocol.intervals import MOST_SEEDS, seeds_to_settle, t_interval
 
 NON_FINITE = "non-finite"  # in the place of a check that fired
 OUTCOMES = {True: "fires", False: "passes", None: "not evaluated"}
-Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None where one was not evaluated
+Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None if one was not evaluated
 
 
 # --- the two rules --------------------------------------------------------------------------------
@@ -33,9 +33,9 @@ class Rule:
 
     Attributes:
         takes: whether a check decides.
-        words: the verdict where the rule is against the network, for it, and open.
-        template: of a verdict with its reasons; `separator`, between these.
-        pairs: whether `joint` checks count only where a second check fires.
+        words: the verdict against the network (True), for it (False), or open (None).
+        template: a verdict and its reasons, which `separator` joins.
+        pairs: whether `joint` checks count only if a second check fires.
     """
 
     takes: Callable[[Check], bool]
@@ -58,7 +58,7 @@ class Rule:
         fired = [CHECKS[name] for name in self.checks if fires[name]]
         if not finite or len(fired) > 1:
             return True
-        # At most one check fired: alone, a joint one leaves the verdict as it is.
+        # At most one check fired: a joint one alone does not decide.
         if fired and not (self.pairs and fired[0].joint):
             return True
         return None if None in map(fires.get, self.checks) else False
@@ -108,7 +108,7 @@ FOUR = Rule(
     "{} ({})",
     ", ",
 )
-# Of a finding, what the JSON of an audit has.
+# Attributes of a finding in the JSON of an audit.
 _ENTRIES = ("value", "threshold", "fires", "borderline", "interval", "distance", "note")
 RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit's JSON
 
@@ -122,7 +122,7 @@ class Finding:
 
     Attributes:
         kind: the check.
-        outcomes: of every network.
+        outcomes: one of each network.
     """
 
     kind: Criterion
@@ -133,45 +133,42 @@ class Finding:
         """Return the distances from the limit, of the networks for which the check was evaluated."""
         distances = []
         for found in self.outcomes:
-            # Not evaluated, a value may still have a distance.
+            # Values of checks that were not evaluated may have a distance.
             if found.fires is not None and found.distance is not None:
                 distances.append(found.distance)
         return distances
 
     @cached_property
     def distance(self) -> float | None:
-        """Return the mean distance, positive where the check passes; None where there is none."""
+        """Return the mean distance, positive if the check passes; None if there is none."""
         if not self.distances:
             return None
-        # Margins of 1 and 3 points lie 0 from a limit of 2 on average, whatever binary fractions
-        # make.
+        # Margins of 1 and 3 points lie exactly 0 from a limit of 2 on average.
         mean = round(sum(self.distances) / len(self.distances), 12)
         # Infinities on both sides of the limit have no mean.
         return None if math.isnan(mean) else mean
 
     @cached_property
     def around(self) -> Interval | None:
-        """Return the 95 % interval of the mean distance; None where there is none."""
+        """Return the 95 % interval of the mean distance; None if there is none."""
         if len(self.outcomes) > 1:
             return t_interval(self.distances)
         only = self.outcomes[0]
         if only.interval is None or not self.distances:
             return None
-        # Above its limit a check fires, so that a larger value is at a smaller distance.
+        # If a check fires above its limit, larger values have smaller distances.
         low, high = sorted(self.kind.distance(end, only.threshold) for end in only.interval)
         return low, high
 
     @cached_property
     def fires(self) -> bool | None:
-        """Return whether the mean fires; None where the check was not evaluated for a network, and
-        the others do not make it fire.
-        """
+        """Return whether the mean fires; None if it does not and a network lacks the check."""
         if not self.distances:
             return None
         if len(self.outcomes) == 1:
             # A value that equals its limit has distance 0, and does not fire.
             return self.outcomes[0].fires
-        # Networks infinitely far on both sides: no mean excuses the one that fires.
+        # Infinite distances on both sides: no mean excuses the network that fires.
         if self.distance is None:
             return self.count > 0
         fires = self.distance < 0
@@ -200,7 +197,7 @@ class Finding:
     @property
     def value(self) -> float | None:
         """Return the value at the mean distance: a geometric mean for factors, else the mean."""
-        # Not by its distance, through which rounding would pass.
+        # A detour by its distance would round.
         if len(self.outcomes) == 1:
             return self.outcomes[0].value
         return None if self.distance is None else self.kind.at(self.distance, self.threshold)
@@ -239,11 +236,11 @@ def _shared(texts: Iterable[str]) -> str:
 # Audits remember their judgement, which has the audits: compared by value, both would recur.
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What the protocol says of one network, or of a run over its seeds.
+    """The protocol's judgement of one network, or of a run over its seeds.
 
     Attributes:
         networks: what was judged: audits, or rows of a table with `checks` and `finite`.
-        unit: what distinguishes them: ``seed``, or ``file`` where no seed was recorded.
+        unit: what distinguishes them: ``seed``, or ``file`` if no seed was recorded.
     """
 
     networks: tuple[Any, ...]
@@ -288,7 +285,7 @@ class Judgement:
         return [name for name, found in self.findings.items() if found.borderline]
 
     def against(self, rule: Rule) -> bool | None:
-        """Return whether a verdict is against the network; None where it is open."""
+        """Return whether a verdict is against the network; None if it is open."""
         return rule.decides(self.fires, self.finite)
 
     def verdict(self, rule: Rule) -> str:
@@ -300,9 +297,7 @@ class Judgement:
         return rule.depends(self.fires, self.near, self.finite)
 
     def text(self, rule: Rule) -> str:
-        """Return the verdict, the number of seeds alone that share it, and whether it is
-        borderline.
-        """
+        """Return the verdict, how many single seeds share it, and whether it is borderline."""
         text = self.verdict(rule)
         if self.count > 1:
             alone = [judge([network]).against(rule) for network in self.networks]
@@ -316,7 +311,7 @@ class Judgement:
         for rule in RULES.values():
             if self.is_borderline(rule):
                 against = self.against(rule)
-                # Against a network only what fires decides; for it, whatever might fire.
+                # Checks that pass cannot change a verdict against the network.
                 deciding |= {name for name in self.near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""

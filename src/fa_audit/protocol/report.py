@@ -33,7 +33,7 @@ _CREDITS_LEGEND = (
     " against the credit; negative where the credit helps."
 )
 _BELOW_FLOOR = f" {_MARK}: the gradient that it is compared with is below the limit of D2."
-# Headings of the table of states, and what of a state is below them.
+# Headings of the table of states, and the field below each.
 _STATES = {
     "||h||": "hidden_norm",
     "growth": "growth",
@@ -63,7 +63,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
     warnings = tuple(grouped(judgement, lambda audit: [str(text) for text in audit.warnings]))
     if warnings:
         yield Section("Warnings", items=warnings)
-    # What would settle a borderline verdict stands below the checks that it is about.
+    # The seeds that would settle a borderline verdict stand below the checks.
     settling = judgement.settling
     table = {"checks": _check_table(judgement)}
     yield Section(tables=table, text=f"{settling}." if settling else "")
@@ -74,7 +74,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
 
 
 def _scope(audit: Audit) -> str:
-    """Say which states were audited, and what they do not see."""
+    """Say which states were audited, and what goes past them."""
     names = audit.about.get("states") or ["h_0", f"h_{len(audit.layers) - 1}"]
     # One HookPoint that is called for every state has one name.
     places = f"at {names[0]}"
@@ -89,7 +89,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield the texts of all networks, each once, behind its seeds where it is not of all."""
+    """Yield every text once, behind its seeds unless all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that says a text twice counts once.
@@ -199,7 +199,7 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
     many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]
-        # Limits and how intervals are formed do not differ between seeds.
+        # All seeds share limits, and the way that intervals are formed.
         first = found.outcomes[0]
         formed = first.interval_note
         if judgement.count > 1:

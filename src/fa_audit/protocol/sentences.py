@@ -31,7 +31,7 @@ _NOT_GIVEN = "no credits were audited (credits=, draw=)"
 DEEP = "That a deep block learns: freeze some blocks to find out."
 _ONE = "Any of this about the method: it is one network. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
-# What to do where a check was not evaluated, by its cause, in place of what its entry says.
+# Advice for checks that were not evaluated, by cause. It replaces the `when_open` of the check.
 _INSTEAD = {
     "untrue gradient": "",
     "contradicted accuracy": "Give the accuracy of this very model on these data.",
@@ -73,7 +73,7 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
         may.insert(0, _UNTRUE_AT.format(", ".join(map(str, sorted(untrue)))))
     may_not: dict[str, str] = {}
     for ruling in ruled.values():
-        if ruling.may_not:  # one of the credits where all are closed for one reason
+        if ruling.may_not:  # once, if all credits are closed for one reason
             may_not.setdefault(ruling.reason, ruling.may_not)
     rest = [DEEP, _ONE] if judgement.count == 1 else [DEEP]
     return may, [*may_not.values(), *rest]
@@ -119,7 +119,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
         finding = kind.below_zero
     finding = finding.format(limit=_limit(found))
     may = ""
-    # Numbers of credits say nothing without chance beside them.
+    # Numbers of credits say nothing without a chance level.
     if found.value is not None and (claim is not None or name in CHECKS):
         told = {True: f"{finding}: ", False: f"{kind.fine}: ", None: ""}[claim]
         may = f"{capital(told + _numbers(found, judgement))}."
@@ -163,9 +163,7 @@ def _limit(found: Finding) -> str:
 
 
 def _numbers(found: Finding, judgement: Judgement) -> str:
-    """Return the numbers of a sentence in words, with interval and limit, and of how many networks
-    they are the mean.
-    """
+    """Return the numbers of a sentence in words, with interval, limit and number of networks."""
     kind, value, count = found.kind, found.value or 0.0, len(found.outcomes)
     of = ""
     if count > 1:
