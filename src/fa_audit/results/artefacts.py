@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 _DRAWN = FIGURES | {"scorecard": "fa_audit.results.figures.scorecard_figure:draw"}
-# Section, kind, title, name of the files without endings, tables.
+# Section, kind, title, file name without ending, tables.
 Shown = tuple[str, str, str, str, "Tidy"]
 
 
@@ -58,7 +58,7 @@ def artefact_entry(
 def caption(kind: str) -> str:
     """Return the caption of a kind: the first paragraph of its docstring.
 
-    Tables of this package print captions of their own, and have an empty one here.
+    Tables of this package print their own captions; here they have none.
 
     Raises:
         AuditError: a user's kind has no docstring.
@@ -75,8 +75,8 @@ def _docstring(entry: str) -> str:
     """Return the docstring of a function of this package, ``module:function``."""
     module, _, name = entry.partition(":")
     spec = find_spec(module)
-    # Read, not imported: matplotlib would cost every job of the workflow a second, and a fault in
-    # one figure would stop the planning of everything.
+    # Read, not imported: importing matplotlib takes every job a second, and a fault in one figure
+    # would stop all planning.
     source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:

@@ -13,9 +13,9 @@ from fa_audit.experiments.published import Entry, plain
 from fa_audit.results.statistics import Summary, summarise
 
 AGREES, DIFFERS, NOT_RUN = "agrees", "differs", "not run"
-_DEVIATIONS = 2.0  # pooled standard deviations within which two means agree
-_FACTOR = 2.0  # within which two magnitudes agree
-Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
+_DEVIATIONS = 2.0  # two means agree within these pooled standard deviations
+_FACTOR = 2.0  # two magnitudes agree within it
+Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> value
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Comparison:
     Attributes:
         verdict: agrees, differs or not run.
         rule: the rule with its numbers, and the result.
-        reproduced: the mean over seeds, the seeds' answer, or the runs in their measured order.
+        reproduced: the mean over seeds, the answer of the seeds, or the runs as measured in order.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
         numbers: what was compared, by run and seed.
@@ -151,5 +151,5 @@ def _agrees(agrees: bool) -> str:
 
 
 def _at_most(number: float, limit: float) -> bool:
-    """Compare decimal numbers by ``<=``, where the last bits decide nothing: 0.635 - 0.615 is 0.02."""
+    """Compare decimal numbers by ``<=``, up to the last bits: 0.635 - 0.615 is 0.02."""
     return number <= limit or math.isclose(number, limit, rel_tol=1e-9)

@@ -26,7 +26,7 @@ from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
-_ABSENT = "none"  # in the place of an answer
+_ABSENT = "none"  # in place of an answer
 
 
 class OurRuns:
@@ -37,7 +37,7 @@ class OurRuns:
             by_cosine=by_cosine(tidy),
             first_reference_flag_1024=_first_below(tidy),
         )
-        # By the places that a row stands for; a row of an epoch is that of any of its states.
+        # Keyed by places; for an epoch, the row of any of its states is enough.
         self._rows = {
             (): _by_place(runs),
             LAYER: _by_place(tidy.layers, *LAYER),
@@ -63,7 +63,7 @@ class OurRuns:
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():
-            # Where several settings have a run, preferably the entry's.
+            # If several settings have a run, the entry's is last and wins.
             keys = sorted(self._same[identity(spec)], key=lambda key: key.setting == entry.setting)
             seeds = {key.seed: key for key in keys}
             found[run] = {s: self._value(entry, seeds[s]) for s in entry.seeds if s in seeds}
@@ -76,7 +76,7 @@ class OurRuns:
         if entry.samples != BATCH:
             column += f"_{entry.samples}"
         cell = row.get(column)
-        # What was not measured on the source's samples is that of 128.
+        # Not measured on the source's samples: take the value on 128.
         if pd.isna(cell) and places:
             cell = row.get(entry.quantity)
             # The gradient of a mean loss falls with the number of samples.

@@ -33,7 +33,7 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
     """Return a column for every strategy: 1 if it withdraws the run's claim, 0 if not, NaN if
     unknown.
 
-    The strategies are the `STRATEGIES` of `fa_audit.results.figures.squares`.
+    The strategies are the `_STRATEGIES` of `fa_audit.results.figures.squares`.
     """
     runs = tidy.runs
     accuracy, shallow = runs["accuracy"], runs["shallow_acc"]

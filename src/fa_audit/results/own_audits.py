@@ -17,7 +17,7 @@ from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.tidy import Tidy, key_of, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
-# What runs of one network and budget share.
+# Runs of one network and budget share these.
 NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
 _NETWORK_NAME = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
 
@@ -59,7 +59,7 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     own = _tables(_named(groups, lambda audit: _setting(audit, measured), " (yours{})"))
     tables = {}
     for name in TIDY:
-        # As objects: a column that one of them lacks would change the type of the other's.
+        # As objects: a column that one table lacks would change its type in the other.
         pair = [getattr(tidy, name).astype(object) for tidy in (measured, own)]
         tables[name] = pd.concat(pair, ignore_index=True).infer_objects()
     return Tidy(tuple(dict.fromkeys([*measured.settings, *own.settings])), **tables)

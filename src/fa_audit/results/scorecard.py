@@ -25,9 +25,9 @@ from fa_audit.results.statistics import Summary, extent
 from fa_audit.results.tidy import Tidy
 
 _EXPLANATIONS = "explanations.yaml"
-_SEVERAL = 3  # seeds on both sides, from which on the headline counts a trained network separately
+_SEVERAL = 3  # seeds on both sides for the headline's count of trained networks
 _OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
-_DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number tells its setting's script
+_DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number tells the script
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:
@@ -119,7 +119,7 @@ def _by_seed(values: Mapping[int, Any]) -> str:
 
 
 def _decides(script: str, every: Mapping[str, Comparison]) -> str:
-    """Return whether a number agrees with its setting's script alone."""
+    """Return whether a number agrees only with its setting's script."""
     own = every[script].verdict
     others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:
@@ -180,7 +180,7 @@ def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per claim: name, sentence, verdict, its numbers that agree, in words, and n.
+    """Return one row per claim: name, sentence, verdict, counts of its numbers in words, and n.
 
     Bounds, verdicts and orders decide a claim, or all its numbers if it has none.
     """

@@ -88,8 +88,8 @@ def _check_different(audits: Sequence[Audit]) -> None:
     """Check that no two audits are the same one."""
     measured: dict[str, Audit] = {}
     for audit in audits:
-        # Dates and places aside; networks that are not finite may well have equal numbers.
-        # Not pydantic's own text of it, which refuses half a surrogate pair.
+        # Without dates and places. Networks that are not finite may well have equal numbers.
+        # Not by pydantic's own JSON, which refuses half a surrogate pair.
         content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
         first = measured.setdefault(content, audit)
         if first is not audit and (audit.finite or first.path == audit.path):

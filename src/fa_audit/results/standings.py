@@ -54,10 +54,10 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # A snapshot is compared with frozen blocks after the same epoch, which its audit knows.
+    # A snapshot's own frozen blocks, of the same epoch, are in its audit.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
-    # Of several the most accurate, so that no margin is flattered.
+    # The most accurate of several, so that no margin is flattered.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
     keys = runs[["setting", "seed", "method"]]
     baselines = {}

@@ -112,7 +112,7 @@ class Tidy:
 
     def mean_of_blocks(self, name: str) -> pd.Series:
         """Average a column of the layers over the blocks that have it, in the order of `runs`."""
-        layers = self.layers.reindex(columns=[*KEY, name])  # nothing has credits, perhaps
+        layers = self.layers.reindex(columns=[*KEY, name])  # absent without credits
         means = layers.groupby(list(KEY))[name].mean()
         keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
@@ -152,7 +152,7 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(rows)
-    # pandas does not calculate with None, of which it makes columns that no row has a value in.
+    # pandas does not calculate with None; columns without any value are made of it.
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
 
 
@@ -182,7 +182,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
             f"{name}_interval_high": high,
             f"{name}_borderline": found.borderline,
         }
-    # Also where the checks have no value, because the norm is not finite.
+    # Also if the checks have no value, because the norm is not finite.
     row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
     row["scale_free_last"] = last.scale_free
     judgement = audit.judgement
@@ -206,9 +206,7 @@ def _json(value: Any) -> str:
 
 
 def _baselines(audit: Audit) -> dict[str, Any]:
-    """Return the accuracies of the baselines; none for a stopped run, whose baselines trained
-    longer.
-    """
+    """Return the accuracies of the baselines; none if the run stopped early: they did not."""
     found: dict[str, float | None] = {"own": audit.baselines.own, "bp": audit.baselines.bp}
     for role, run in audit.baseline_runs.items():
         found[role] = run.accuracy
@@ -287,7 +285,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
 
 
 def judged(rows: pd.DataFrame) -> Judgement:
-    """Judge the audits of rows of the runs, which are of one run over its seeds."""
+    """Judge one run from its rows of the runs, one for each seed."""
     return judge(list(rows["audit"]))
 
 
@@ -340,8 +338,8 @@ def read_packed(path: str | Path) -> list[Audit]:
     """Read the audits of a setting, as `write_packed` writes them.
 
     Raises:
-        AuditError: the file is not of that form, or holds an audit that is not of a trained run of
-            the setting that its folder is named by.
+        AuditError: the file has another form, or holds an audit of no trained run or of another
+            setting than its folder.
     """
     found = read_json(path, _PACKED)
     reports = found.get("reports") if isinstance(found, dict) else None

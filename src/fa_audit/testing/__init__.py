@@ -12,7 +12,7 @@ In a test file of your own, beside the module of your method:
 
 It takes some seconds on a CPU and raises `ConformanceError` with a line for each check that fails.
 
-`CHECKS` lists the checks, from the modules beside this one; the docstring of each describes it.
+`CHECKS` lists the checks; the docstring of each describes it.
 They train networks of a few hundred weights on clouds of points, so they judge the wiring of a
 method and not its quality: a method that conforms has credits of the right shape and sign that
 depend on their arguments alone, survives checkpoints and interruptions bit by bit, and works with

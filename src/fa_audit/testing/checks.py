@@ -65,7 +65,7 @@ from fa_audit.training.resume import Resume
 
 # Auxiliary nets learn to point, errors stay of order one.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
-# Gradients that are the same but for the order of sums deviate by less, relatively.
+# Relative: gradients that differ only in the order of sums deviate by less.
 _ROUNDING = 1e-3
 # A credit changes with the sample by more than this part of the longest one.
 _SAME_ROW = 1e-4
@@ -97,7 +97,7 @@ def process(subject: Subject) -> None:
         hashes = os.environ | {"PYTHONHASHSEED": str(os.getpid())}
         command = [sys.executable, "-c", code]
         ended = subprocess.run(command, env=hashes, input=given, capture_output=True)
-        # Other checks name what raised it.
+        # Other checks name the exception.
         if b"Traceback" in ended.stderr:
             return
         expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
@@ -135,7 +135,7 @@ def saved(subject: Subject) -> None:
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
-    # It began with other random draws, which what lies outside the state would keep.
+    # Built with other random draws, which anything outside the state would keep.
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
@@ -223,7 +223,7 @@ def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
     random state. Move changes to update_state, or copy first.
     """
-    # Untrained first: what a method does to torch's settings can end a training.
+    # Untrained first: a method that changes torch's settings can end a training.
     for make in (subject.build, subject.copy):
         learner = make()
         learner.network.blocks[:1].requires_grad_(False)
@@ -298,7 +298,7 @@ def labels(subject: Subject) -> None:
     at the top. Use `labels`, and subtract the target or prediction that has no error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # The last: all samples are alike, which is all that a similarity knows.
+    # In the last all labels are equal: similarities of samples see only that.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -311,7 +311,7 @@ def labels(subject: Subject) -> None:
 
 
 def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
-    """Expect that no credit has a non-zero sample that is the same in all versions."""
+    """Expect that every non-zero sample of a credit differs between versions."""
     for name in versions[0]:
         a = torch.stack([version[name] for version in versions])
         same = (a == a[0]).all(0).all(1)
@@ -343,13 +343,13 @@ def rows(subject: Subject) -> None:
     turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
     longest = max(a.norm() for a in before.values())
     for name, a in before.items():
-        # A credit that is much shorter than others is rounding, whose errors have no order.
+        # A credit much shorter than the others is rounding, which depends on the place.
         scale = max(a.norm(), _SAME_PLACE * longest)
         found = f"another credit of {name} for a sample at another place of the batch"
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
 
 
-# A cosine that a topmost credit of another loss has with the gradient by chance.
+# Another loss's topmost credit has this cosine with the gradient by chance.
 _BY_CHANCE = 0.1
 # A cosine that no credit has by chance.
 _AGAINST = -0.5
@@ -381,7 +381,7 @@ def direction(subject: Subject) -> None:
         expect(own or not mlp or not against, f"credits against the gradient below block {against}")
 
 
-# Equal negatives reach a larger ratio of objectives, right to wrong labels.
+# Without contrast the ratio of objectives, right to wrong labels, is larger.
 _TELLING = 0.95
 
 
@@ -438,7 +438,7 @@ class _Types(TorchFunctionMode):
 
 
 _NARROW = (torch.float16, torch.bfloat16)
-# More different values than signs and the like have.
+# More different values than a credit of signs has.
 _MANY = 100
 
 
@@ -496,8 +496,8 @@ def trains(subject: Subject) -> None:
 
 
 def _minibatches(subject: Subject, learner: Learner, count: int) -> Iterator[Batch]:
-    """Yield the minibatches of a training in `count` epochs of one step each, and descend the
-    gradients that a caller leaves on the learner.
+    """Yield the minibatches of `count` epochs of one step each; after each, descend the gradients
+    that the caller leaves on the learner.
     """
     optimiser = learner.optimiser()
     x, labels = subject.batch(HELD_OUT)
@@ -609,7 +609,7 @@ def stages(subject: Subject) -> None:
     blocks = learner.network.blocks.state_dict()
     before = deepcopy(blocks)
     for batch in _minibatches(subject, learner, 2 * DEPTH):
-        # What the step before has moved.
+        # Moved by the step before.
         moved += [name[0] for name in differing(before, blocks)]
         before = deepcopy(blocks)
         step(learner, *batch)
@@ -688,7 +688,7 @@ def moves(subject: Subject) -> None:
     for name, tensor in learner.state.state_dict().items():
         kept = tensor.clone()
         tensor.zero_()
-        # Moments of gradients point against the weights, and carry no credit.
+        # Moments of gradients point against weights, but no credit depends on them.
         carries = differing(before, named_credits(learner, *batch))
         tensor.copy_(kept)
         if carries:

@@ -1,4 +1,4 @@
-"""What the checks look at in a learner: credits, gradients, cosines, and everything that can change."""
+"""Read what checks compare in a learner: credits, gradients, cosines, all that can change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def facts_of(module: nn.Module) -> dict[str, Any]:
         facts[f"flags of {name}"] = tensor.requires_grad, bool(tensor._backward_hooks)
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
-            # Of containers, as hooks and parts are, the size; of other objects only the type.
+            # Containers, as hooks and parts are, by size; other objects only by type.
             fact = len(value) if isinstance(value, dict | list) else type(value)
             if isinstance(value, int | float | str):
                 fact = value
@@ -98,7 +98,7 @@ def _align(learner: Learner, x: Tensor) -> None:
     jacobian = torch.autograd.functional.jacobian(lambda x: network(x).sum(0), x)
     slopes = jacobian.mean(1).flatten(1).T
     weight = network.head[-1].weight.detach()
-    # The state's own tensors, without their graphs.
+    # The tensors of the state, without their graphs.
     for tensor in learner.state.state_dict().values():
         for true in (weight, weight.T):
             if tensor.shape[-2:] == true.shape:

@@ -25,7 +25,7 @@ WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 # The last minibatch of 16 holds a single sample.
 SAMPLES, HELD_OUT = 97, 60
-# Weight decay would move what no gradient reaches.
+# Weight decay would move parameters without gradients.
 COMMON = {"seed": SEED, "epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}
 Batch = tuple[Tensor, Tensor]
 
@@ -35,7 +35,7 @@ class Subject:
     """A method under test and the trainings of it that several checks look at.
 
     Attributes:
-        method: its constants; every learner gets an instance of its own.
+        method: an instance; every learner gets a copy.
         name: its registered name, or ``package.module:ClassName``.
         architecture: the network's.
         runs: the trainings so far.

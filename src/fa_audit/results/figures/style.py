@@ -76,12 +76,12 @@ _LINES = ("--", ":", "-.")
 
 Look = dict[str, Any]  # arguments of `Axes.plot`
 GREY, SHADE = "0.3", "0.92"
-# Of legends and of what all runs share.
+# Looks in legends, and shared by all runs.
 MARK: Look = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 3.5}
 SEED = MARK | {"markeredgewidth": 0.5}
 AREA = MARK | {"marker": "s", "markersize": 7, "markeredgewidth": 0}
 RING = MARK | {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 0.7}
-# The dash shows a mean that has no neighbours, to which a line would lead.
+# The dash shows a mean without neighbours: no line leads to it.
 _MEAN: Look = {
     "color": GREY,
     "marker": "_",
@@ -91,8 +91,8 @@ _MEAN: Look = {
     "label": "mean over seeds",
 }
 NOUGHT: Look = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
-# What an axis cannot show is an arrow at its end: label -> marker on a y axis, on an x axis, and
-# place as a fraction of the axis. 9 and 8 are arrows to the right and to the left: < and > are
+# Arrows for values that an axis cannot show: label -> marker on a y axis, on an x axis, and place
+# as a fraction of the axis. 9 and 8 are arrows to the right and to the left: < and > are
 # markers of methods.
 _ARROWS = {"infinite": ("^", 9, 0.96), "zero": ("v", 8, 0.04)}
 
@@ -302,7 +302,7 @@ def _variant(part: str) -> str:
 
 def log_scale(ax: Axes, axis: str = "y") -> None:
     """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
-    # matplotlib would draw a line to a zero as one that falls out of the panel.
+    # By default a line to a zero would fall out of the panel.
     getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
     ax.minorticks_off()
 

@@ -89,7 +89,7 @@ _VARIATION_NOTE = (
 
 
 def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return runs by mean accuracy over all settings, and for each run its settings in order.
+    """Return runs by mean accuracy over all settings, and the settings of each in order.
 
     Width, depth, epochs and training options get columns if they differ between settings.
     """
@@ -107,7 +107,7 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     table = run_table(tidy, columns, rows=rows, caption=caption, labels=labels)
     if not varied or first.duplicated(varied).any():
         return table
-    # What varies tells the settings apart; their names need no column.
+    # The varied columns tell the settings apart; names need no column.
     unnamed = tuple(row[1:] for row in table.rows)
     return replace(table, columns=table.columns[1:], rows=unnamed)
 
@@ -163,8 +163,7 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
-# The cosine with the training feedback is that of float32 credits: draws that differ by less do not
-# differ.
+# Cosines of float32 credits that differ by less are equal.
 _RESOLUTION = 1e-6
 _NULL_CALIBRATION = (
     ACCURACY,

@@ -18,7 +18,7 @@ from fa_audit.results.standings import with_standings
 from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_table
 from fa_audit.results.tidy import Tidy
 
-TOLERANCE = 0.01  # below its source's accuracy, within which a rule reaches it: most sources round
+TOLERANCE = 0.01  # a rule this close below its source's accuracy reaches it: most sources round
 _NOTE = (
     "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: place; a rule"
     " shares the rank of those before it unless a paired t-test over the seeds (5 %, Holm over all"
@@ -41,7 +41,7 @@ def _rates(group: pd.DataFrame) -> str:
 
 
 def _seconds(group: pd.DataFrame) -> str:
-    # Other work can only lengthen a training: the shortest is nearest to what it takes alone.
+    # Other work can only lengthen a training: the shortest one is nearest to the truth.
     seconds, cost = group["seconds"].min(), (group["seconds"] / group["bp_seconds"]).min()
     text = "" if pd.isna(seconds) else f"{seconds:.0f}"
     return text if pd.isna(cost) else f"{text} ({cost:.2f})"
@@ -83,7 +83,7 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     accuracies = ranked.runs.groupby(["setting", "method"])["accuracy"].mean()
     settings = tuple(name for name in ranked.settings if name not in sources)
     if not settings:
-        raise AuditError("board: found networks of sources only; expected others.")
+        raise AuditError("board: found only networks of sources; expected others.")
 
     def reached(group: pd.DataFrame) -> str:
         return _reached(group["method"].iloc[0], accuracies)

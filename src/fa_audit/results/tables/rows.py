@@ -30,7 +30,7 @@ class Column:
     quantity: str  # a column of the runs table
     statistic: Literal["mean", "median", "max"] = "mean"
     spread: Literal["", "deviation", "interval"] = ""  # printed behind the number
-    scale: float = 1  # of printed numbers; those of the CSV are not scaled
+    scale: float = 1  # of printed numbers, not of the CSV
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
