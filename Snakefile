@@ -6,7 +6,7 @@ from snakemake.utils import min_version
 from snakemake_interface_common import at_least_snakemake_version
 
 min_version("9.19")
-# What rules/helpers/experiment.smk reads of `workflow` may be another in the next version.
+# The parts of `workflow` that rules/helpers/experiment.smk reads may differ in the next version.
 if at_least_snakemake_version("10"):
     sys.exit("fa-audit: found Snakemake 10 or newer; run: pip install 'snakemake>=9.19,<10'")
 

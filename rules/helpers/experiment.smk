@@ -51,9 +51,9 @@ os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS)
 
 # Snakemake documents none of these, nor what later files read: `workflow.local_exec`,
 # `workflow.dag_settings` and, in messages.smk, `workflow.dag`.
-# Of the command line, or of a workflow that uses this one as a module; they replace config.yaml.
+# Given on the command line, or by a workflow that uses this module; they replace config.yaml.
 CONFIG_FILES = list(workflow.configfiles)
-# What --config gives: single values.
+# Single values from --config.
 COMMAND_LINE = workflow.config_settings.config
 # The main process checks the command; that of a single job on a node does not.
 MODE = workflow.exec_mode
@@ -61,7 +61,7 @@ MODE = workflow.exec_mode
 DRY_RUN = workflow.output_settings.dryrun
 # Limits of --resources, cores and nodes: GPU jobs without one are refused.
 LIMITS = workflow.global_resources
-# Bytes of a file whose content is compared, as in profiles/default.
+# Files up to this many bytes are compared by content, as in profiles/default.
 LARGEST_DATA = 2_000_000_000
 
 
@@ -69,7 +69,7 @@ LARGEST_DATA = 2_000_000_000
 def load_lines():
     """Return the line of every value of the configuration files.
 
-    They are read before Snakemake does, whose errors name no line.
+    They are read before Snakemake reads them: its errors name no line.
     """
     lines = LineOf()
     for path in filter(os.path.exists, CONFIG_FILES or ["config.yaml"]):

@@ -155,7 +155,7 @@ def check_command():
     found = rules.build_scorecard.output.csv if hasattr(rules, "build_scorecard") else expected
     if found != expected and not in_storage():
         raise AuditError(
-            f"module: its prefix makes {expected} '{found}'; expected results/ in the working"
+            f"module: its prefix turns {expected} into '{found}'; expected results/ in the working"
             " folder. Leave out `prefix:` and `replace_prefix:`."
         )
     check_data_root(config.get("data_root", "data"), datasets(), LINES("data_root"))

@@ -60,7 +60,7 @@ def say_how_to_go_on():
 
 @atexit.register
 def print_table():
-    """Print the table at the end of a dry run, which has no start, unless a target is unknown."""
+    """Print the table after a dry run, which calls no onstart; none if a target is unknown."""
     if DRY_RUN and workflow.dag is not None:
         with suppress(BrokenPipeError):
             os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())

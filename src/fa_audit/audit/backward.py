@@ -60,12 +60,12 @@ def check_backward(
 
     Args:
         twin: the network in float64.
-        x, targets, truth: a batch in float64 and its `reference`, of which the first `SAMPLES` are
-            used where the network runs on them alone.
+        x, targets, truth: a batch in float64 and its `reference`; only its first `SAMPLES` are
+            used if the network runs on them alone.
 
     Returns:
-        Such states: ``untrue`` where the gradient is wrong; ``rough`` where the differences show
-        nothing; ``small`` where gradient and differences are so small that at most one step exceeds
+        Such states: ``untrue`` if the gradient is wrong; ``rough`` if the differences show
+        nothing; ``small`` if gradient and differences are so small that at most one step exceeds
         rounding.
     """
     # Every direction costs two passes a step: a few samples show a wrong derivative, too.
@@ -236,7 +236,7 @@ class _Watch(TorchFunctionMode):
         given = tree_leaves((args, kwargs))
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in given)
         returned = func(*args, **(kwargs or {}))
-        # What this package does to read states is no part of the model.
+        # Operations by which this package reads states are no part of the model.
         if carried and not _caller().startswith(PACKAGE):
             self.found.update(_cuts(func, returned))
         return returned
@@ -267,7 +267,7 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     values = [leaf for leaf in tree_leaves(returned) if _is_value(leaf)]
     if not torch.is_grad_enabled() and (values or name == "__setitem__"):
         yield "work without gradients"
-    # A float, such as of .item(), leaves the graph, too.
+    # A float, as .item() returns, leaves the graph, too.
     elif name == "data=" or not all(map(_carries, values)):
         yield f"{name} of a tensor with gradients"
 
@@ -303,7 +303,7 @@ def _hooked(module: nn.Module) -> Iterator[str]:
     if hooks_of_all._global_backward_hooks or hooks_of_all._global_backward_pre_hooks:
         yield "a backward hook on all modules"
     for part in module.modules():
-        # Of both kinds: before and behind the module's own backward pass.
+        # Both kinds: before and behind the module's own backward pass.
         if part._backward_hooks or part._backward_pre_hooks:
             yield f"a backward hook on {type(part).__name__}"
         if isinstance(part, torch.jit.ScriptModule):

@@ -59,7 +59,7 @@ DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), 
 Block = dict[str, Measured]
 # The `alignment` of every block, for every draw of the feedback.
 Fresh = Sequence[Sequence[Block]]
-# Of logits (B, C) and targets, the loss of every sample (B,).
+# Logits (B, C) and targets to the loss of every sample (B,).
 Losses = Callable[[Tensor, Tensor], Tensor]
 _cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
@@ -354,7 +354,7 @@ def nudging(
         credit: ``a``, ``(B, d)``; rows that are zero or not finite are left out.
         eta: the nudge's root mean square over features, in units of the state.
     """
-    # Of one length for all samples: what counts is the direction.
+    # One length for all samples: only directions count.
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     usable = unit(credit)[1] & change.isfinite()
     return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")

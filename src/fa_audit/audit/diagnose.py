@@ -132,7 +132,7 @@ def diagnose(
     own = fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
     samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
-    # By the names of the arguments, which errors begin with.
+    # Keyed by argument: errors begin with its name.
     given = {"sample": [], "eval_batches": eval_batches, "stability_batches": []}
     if sample is not None:
         given["sample"] = [sample]

@@ -366,7 +366,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    # Of all batches at once, as C is about what they share.
+    # All batches at once, as C is about what they share.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])

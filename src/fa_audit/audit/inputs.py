@@ -37,9 +37,9 @@ from fa_audit.networks.trace import (
 )
 from fa_audit.protocol.audit import Code
 
-# Of model, x, targets and [h_0..h_L]; `draw` also of a draw's number.
+# Takes model, x, targets and [h_0..h_L]; `draw` also a draw's number.
 CreditFunction = Callable[..., Sequence[Tensor]]
-# The paper's evaluation set: the floor of the gradient depends on the size.
+# The paper's evaluation set. The limit of D2 depends on the size.
 BATCHES, BATCH_SIZE = 10, 128
 _MOST_DIRECTIONS = 4096
 _ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most

@@ -171,7 +171,7 @@ class Monitor:
             if row["epoch"] != self.epoch:
                 continue
             for name, value in row.items():
-                # What is not of a state is the same in all rows of an epoch.
+                # Numbers of no state are the same in all rows of an epoch.
                 key = f"{name}_{row['layer']}" if name in _OF_STATES else name
                 if value is not None and name not in ("epoch", "layer"):
                     metrics[f"fa_audit/{key}"] = float(value)

@@ -171,7 +171,7 @@ def audit(
         deep=measured.deep,
         feature_drift=measured.drift,
         first_flags=flags,
-        # Its file records more, and the same run gives the same bytes.
+        # Without a date, so that the same run gives the same bytes.
         about={},
         batch_norm_twice=batch_norm_twice(learner, dataset, end),
     )

@@ -1,6 +1,6 @@
-"""What may make the numbers of an audit mean something else: a warning each, in the report.
+"""Warn of anything that may make the numbers of an audit mean something else.
 
-An audit goes on with them; what makes it impossible is an error of `fa_audit.audit.inputs`.
+An audit goes on; inputs that make it impossible are errors of `fa_audit.audit.inputs`.
 Functions yield a warning's code and its text. Shapes: B batch, C classes, d width, N samples.
 """
 

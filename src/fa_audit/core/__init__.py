@@ -1,1 +1,1 @@
-"""Basics that every other room uses: errors, files, registries, random streams, numerics, metrics."""
+"""Basics of all other rooms: errors, files, registries, random streams, numerics, vectors."""

@@ -34,8 +34,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file atomically: fill a temporary file beside `path`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
-    leaves half a file under the final name. Of a link, the target is replaced; devices and pipes
-    are written to.
+    leaves half a file under the final name. For a link, the target is replaced; devices and
+    pipes are written to.
 
     Raises:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
@@ -151,8 +151,8 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
     except FOREIGN as error:
         found = f"no JSON ({error})" if content.strip() else "an empty file"
         raise AuditError(
-            f"{path}: found {found}; expected {expected}. If it should be that, delete it and"
-            " make it again."
+            f"{path}: found {found}; expected {expected}. Give another, or delete this one"
+            " and make it again."
         ) from error
 
 

@@ -33,7 +33,7 @@ CPU = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a figure or a table comes from."""
+    """The origin of a figure or a table."""
 
     commit: str  # `git describe` of the code that made it
     spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications

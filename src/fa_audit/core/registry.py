@@ -174,7 +174,7 @@ EXTRAS = {  # by package, the extra that it comes with
     "argcomplete": "completion",
     "lightning": "lightning",
 }
-# What the system says of a limit, and what the user knows it by.
+# The system's words for a limit, and the user's.
 _LIMITS = {
     "failed to map": "memory (`ulimit -v`, or your batch job's)",
     "Too many open files": "open files (`ulimit -n`)",

@@ -22,7 +22,7 @@ _PLAIN = {
     "bool": "true|false",
     "timestamp": "(?!)",
 }
-# Of a file: aliases of aliases stand for any number.
+# Per file: aliases of aliases stand for any number.
 _MOST_VALUES = 100_000
 _EXPECTED = "expected YAML or JSON in UTF-8"
 
@@ -156,7 +156,7 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
         seen = set()
         for key, value in node.value:
             _check_plain(key)
-            # What `<<` merges may be given anew.
+            # Keys that `<<` merges may be given anew.
             if key.value == "<<":
                 yield from _lines(place, value)
             elif isinstance(key, yaml.ScalarNode):

@@ -20,7 +20,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.info import MethodInfo, stated
 
 DEVICES = ("cpu", "gpu")
-# Of a GPU, for CUDA itself in every process.
+# GPU memory for CUDA itself in every process.
 CONTEXT_MB = 500
 # Another machine may be slower than the one that was measured.
 _MARGIN = 2
@@ -172,7 +172,7 @@ def own_benchmarks() -> Iterator[tuple[str, Row]]:
         runs = Path("results/benchmarks", rule).glob("*/*")
         for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):
             for path in sorted(run.glob("seed*.tsv")):
-                # What is damaged or untrained times nothing.
+                # Damaged or untrained runs time nothing.
                 with contextlib.suppress(OSError, StopIteration, *FOREIGN):
                     yield _own_row(path, facts_of(RunKey.of(path).path(folder, "json")))
                     break

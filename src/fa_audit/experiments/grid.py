@@ -144,7 +144,7 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Return settings by their own name or their block's, in the order of the names."""
+        """Return the settings named, directly or by block, in the order of the names."""
         found = []
         for name in names:
             for setting in self.settings.values():
@@ -153,7 +153,7 @@ class Grid:
         return found
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
-        """Yield the keys of every setting, as `Setting.run_keys` gives them, sorted."""
+        """Yield the keys of every setting, sorted by setting; see `Setting.run_keys`."""
         for _, setting in sorted(self.settings.items()):
             yield from setting.run_keys(kind)
 

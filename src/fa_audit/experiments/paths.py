@@ -12,12 +12,12 @@ from typing import NamedTuple
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.writers import TABLES
 
-# Of results/NAME.csv, .pdf and so on: results/NAME.origin.json.
+# Beside results/NAME.csv, .pdf and so on: results/NAME.origin.json.
 ORIGIN = ".origin.json"
 # Held while a workflow is at work in the folder.
 LOCK = "results/.lock"
 ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
-# Of a setting, what figures and tables read.
+# Files of a setting that figures and tables read.
 EVIDENCE = ("audits.json", "trajectories.csv")
 # Tables for others, of a setting and of all.
 TIDY = ("runs", "layers", "trajectories", "work")

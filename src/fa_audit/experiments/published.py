@@ -52,7 +52,7 @@ _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "dis
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
 # Columns of the tidy tables of runs, layers and trajectories, by what an entry must name beside
-# them, with the possible answers of a verdict. Where `NEVER` is one, an epoch is another.
+# them, with the possible answers of a verdict. If `NEVER` is one, an epoch is another.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),

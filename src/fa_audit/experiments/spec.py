@@ -176,9 +176,9 @@ def _parse_number(name: str, number: str, text: str) -> float:
     return value
 
 
-# Of an architecture's option: a file must not make anyone build a network without end.
+# Bounds an architecture's option: no file may make anyone build an endless network.
 LARGEST_OPTION = 8192
-# Of an integer, seeds included: torch takes 64 bits, JSON readers may take fewer.
+# Bounds integers, seeds included: torch takes 64 bits, JSON readers may take fewer.
 LARGEST = 2**31 - 1
 # Test images on which audits also measure norms, as some published ones were.
 SAMPLES = (256, 1024)

@@ -16,11 +16,11 @@ of single blocks, has that only for invertible blocks. With damping, D_l tends t
 lambda)^{-1}, A = D_{l+1} ... D_L J_l, lambda = damping d / 2.
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
-Constants: eta, sigma and damping (a decay of the feedback there) are, rounded, those of the
-    authors' code for CIFAR-10, whose loss is a batch mean and whose noise has one size for all
-    states. inverse_rate is DTP's, ours here: theirs is 0.28, with three steps for each of the
-    network's, after ten epochs of their own. Per sample, relative to the rms and the form of
-    inverses are ours, as in DTP; theirs are single tanh layers. Through a hidden layer as g_L,
+Constants: eta, sigma and damping (there a decay of the feedback) are those of the authors' code for
+    CIFAR-10, rounded. Its loss is a batch mean, and its noise has one size for all states.
+    inverse_rate is DTP's, ours here. Theirs is 0.28, with three steps for each of the network's,
+    after ten epochs for the inverses alone. Ours, as in DTP: steps per sample, noise relative to
+    the rms, and the form of inverses; theirs are single tanh layers. With a hidden layer in g_L,
     credits raised the loss of a short training.
 Cost: BP's, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """

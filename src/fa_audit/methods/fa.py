@@ -3,7 +3,7 @@
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,
     B_l in R^{d x d}, entries N(0, 1/d)
 
-Where a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), ours.
+If a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), ours.
 
 CE is the batch mean, as in the paper's code. Once ||g_L|| nears 1e-6 the floor in r(a) damps the
 credit, so that FA's residual stream stops growing while DFA's goes on.

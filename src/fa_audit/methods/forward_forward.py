@@ -65,7 +65,7 @@ class ForwardForward(Method):
         sign = torch.cat([-torch.ones_like(labels), torch.ones_like(labels)])
         objective = added(F.softplus(sign * goodness(h)).mean() for h in states)
         slopes = torch.autograd.grad(objective * len(labels), states, retain_graph=True)
-        # Of the right labels and of the wrong ones.
+        # For the right labels and for the wrong ones.
         means = (network.read_gradient(torch.add(*slope.chunk(2))) for slope in slopes)
         return Credits.bottom_up(means, normalise=False, objective=objective)
 

@@ -81,7 +81,7 @@ class LocalSim(LocalPred):
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
         u = nets["sim"](v)
-        # The eps of F.cosine_similarity; F.normalize has 1e-12 of its own.
+        # The eps of F.cosine_similarity; the default of F.normalize is 1e-12.
         u = F.normalize(u - u.mean(dim=1, keepdim=True), dim=1, eps=1e-8)
         same = (labels[:, None] == labels).to(v.dtype)
         # Cosines of centred one-hot labels: 1 within a class, else -1 / (C - 1).

@@ -231,7 +231,7 @@ def top_gradient(trace: Trace, labels: Tensor) -> Tensor:
 
 def loss_gradients(trace: Trace, labels: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return gradients of every sample's cross-entropy at tensors of the trace, and keep the graph."""
-    # Of a sum, a sample's gradient does not shrink with the batch.
+    # A sum: a sample's gradient does not shrink with the batch.
     loss = F.cross_entropy(trace.logits, labels, reduction="sum")
     return torch.autograd.grad(loss, at, retain_graph=True)
 

@@ -18,7 +18,7 @@ ARCHITECTURES: dict[str, str] = {
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
     "mlp": "fa_audit.networks.mlp:MLP",
 }
-# Of registered ones, with their defaults: plans read them and import no torch.
+# Options of registered ones: plans read them without importing torch.
 OPTIONS: dict[str, dict[str, Any]] = {
     "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
     "vit_mini": {"width": 128, "depth": 4},
@@ -31,7 +31,7 @@ GIVEN = {"image_shape", "classes"}  # by the data set
 _COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
     "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as"
-    " default, or None for a positive number that it chooses itself unless one is given"
+    " default; None stands for a positive number that it chooses itself"
 )
 
 
@@ -70,7 +70,7 @@ def arguments_of(kind: Any) -> dict[str, Any]:
     """Return the arguments of a class or function with their defaults, without ``*args`` and
     ``**options``.
 
-    Where an ``__init__`` takes ``**options``, the arguments of the next base class count, too.
+    If an ``__init__`` takes ``**options``, the arguments of the next base class count, too.
     """
     calls = [kind]
     if isinstance(kind, type):

@@ -138,9 +138,7 @@ class DescribedNetwork(Network):
         return over(h, dim=positions) if positions else h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Return the state `h` with the vector that is read from it moved by `delta` ``(B, d)``,
-        shaped like `h`.
-        """
+        """Return state `h` with the vector that is read moved by `delta` ``(B, d)``; same shape."""
         if self._reads_token(h):
             moved = h.clone()
             moved[:, TOKENS[self.reads]] += delta
@@ -164,7 +162,7 @@ class DescribedNetwork(Network):
             # The model's own code may use the input of a block for its skip, too, so that it must
             # be this very tensor that gets a gradient.
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
-                # What comes before h_0 needs no gradient. Times 1, since the model may change a
+                # Nothing before h_0 needs a gradient. Times 1, since the model may change a
                 # state in place, which torch refuses for a leaf.
                 h = h.detach().clone().requires_grad_() * 1
             if not h.requires_grad:
@@ -296,7 +294,7 @@ class DescribedNetwork(Network):
             return h
 
         def visit(place: Place, h: Tensor) -> Tensor:
-            # What runs before the first state is the embedding, behind the last one the head.
+            # Before the first state lies the embedding, behind the last one the head.
             if names:
                 between.update(since)
             since.clear()
@@ -551,7 +549,7 @@ def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
                 return network
     raise AuditError(
         f"{type(model).__name__}: model(x, return_hidden=True) must return the logits of"
-        f" model(x), and [h_0..h_L], of which h_l is what block l reads and h_L what the head"
+        f" model(x), and [h_0..h_L]: h_l is what block l reads, h_L what the head"
         f" reads; found {found} for the states {', '.join(network.names)}."
     )
 

@@ -90,7 +90,7 @@ class Network(nn.Module):
         out = self.blocks[layer](h)
         if self.skip == "outside":
             return out, h + out
-        # Of a block with its own skip, what it adds is known only by subtraction.
+        # The addition of a block with its own skip is known only by subtraction.
         if self.skip == "inside" and out.shape == h.shape:
             return out - h, out
         return out, out

@@ -183,7 +183,7 @@ def _fitting(
     outermost = [place for place in order if place.module in modules or "." not in place.name]
     reader = reader_of(outermost, modules)
     if reader and not isinstance(pattern, str):
-        # Where a norm or a sum lies between blocks, only inputs are whole.
+        # If a norm or a sum lies between blocks, only inputs are whole.
         inputs = [INPUT + each for each in pattern]
         options.append((*inputs, str(reader)))
     outer = ""

@@ -1,8 +1,8 @@
 """Find the states of a model, which are tensors at places of its own forward pass, and read them.
 
 A place is a `HookPoint` in the model's code, a call of ``mark`` in a function that runs the model,
-or the input or output of a module. A block is the computation between two states. Of a state the
-head reads a vector: all of it, one token or a mean.
+or the input or output of a module. A block is the computation between two states. The head
+reads a vector of a state: all of it, one token or a mean.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -52,11 +52,11 @@ Mark = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Description:
-    """Where the states of a model are.
+    """The places of a model's states.
 
     Attributes:
         blocks: one name of modules, such as ``"layers.*"``: ``h_0`` is the input of the first,
-            ``h_{l+1}`` the output of each. Where the model's own code changes an output before it
+            ``h_{l+1}`` the output of each. If the model's own code changes an output before it
             is the next one's input (a skip, a norm, an activation), states are the inputs, and the
             last one is what the next module reads. Several names, such as ``["embed",
             "layers.*"]``: the outputs of these modules, or their inputs, as in ``"input:norms.*"``;
@@ -98,7 +98,7 @@ class Place(NamedTuple):
         return INPUT * self.is_input + self.name
 
 
-# What happens to a state: it may be noted, changed, or replaced by what is returned.
+# Notes, changes or replaces a state; the return value is the new state.
 Visit = Callable[[Place, Any], Any]
 
 
@@ -261,7 +261,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     after = [reader] if reader and len(ran) == 1 else []
     with visited([*inputs, *outputs, *after], visit), torch.no_grad():
         run()
-    # A weight-shared block is called for several states, of which the first call has h_0.
+    # A weight-shared block is called for several states; the first call has h_0.
     if all(handed_on):
         return [ran[0]._replace(once=True), *outputs]
     return [*inputs, reader] if reader else inputs
@@ -285,7 +285,7 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
             continue
         if order.count(place) == 1 and _kind(place) not in between:
             return place
-        # What is within a module that is not the head's is not the head's, either.
+        # Modules inside one that is not the head's are not the head's, either.
         inside.update(place.module.modules())
     return None
 
@@ -326,7 +326,7 @@ def check_reading(network: Any, x: Tensor) -> None:
         logits = network(x)
         token = _token_of(network, x)
         turned = means and _any_order(network, x, channels) and not _any_order(network, x, means)
-    # Of outputs that are not finite nothing can be told.
+    # Outputs that are not finite tell nothing.
     if not logits.isfinite().all():
         return
     if token:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
 
-# Of logits (B, C) and labels, a scalar: a mean over the batch.
+# Logits (B, C) and labels to a scalar, a mean over the batch.
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 SMALL = 2**20  # entries of a tensor beside parameters and buffers whose values are put back, too
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # attributes whose contents are put back
@@ -108,12 +108,12 @@ def reference(
         # A copy, since a network may work on its input in place.
         states, points, logits = network.chain(x.clone())
         loss = scalar_loss(loss_fn, logits, labels)
-        # Logits are differentiated, too: a loss that is almost zero shows there.
+        # The gradient at the logits shows a loss that is almost zero.
         *gradients, at_logits = _gradients(loss, [*points, logits])
     tensors = (*states, *gradients, logits)
     positions = []
     for g in gradients:
-        # Where a vector is a mean over positions, the gradient of ones is their number.
+        # If a vector is a mean over positions, the gradient of ones is their number.
         ones = network.read_gradient(torch.ones_like(g[:1]))
         positions.append(int(ones.flatten()[0]))
     return Reference(
@@ -292,7 +292,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     if twin is not None:
         yield twin
         return
-    # By their ids, since one tensor may have several names.
+    # Keyed by id: one tensor may have several names.
     contents = {id(t): (t, t.data) for t in owned_by(module) if t.is_floating_point()}
     try:
         for tensor, content in contents.values():

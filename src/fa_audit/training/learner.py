@@ -78,7 +78,7 @@ class Learner:
             return []
         groups = [list(part.parameters()) for part in (network.embed, *network.blocks)]
         body = {parameter for group in groups for parameter in group}
-        # A network of one's own may have parameters beside its parts: they count with the head's.
+        # A user-defined network may have parameters outside its parts: they join the head's.
         rest = [parameter for parameter in network.parameters() if parameter not in body]
         return [(group, spec.clip_groups) for group in (*groups, rest, state)]
 
@@ -142,7 +142,7 @@ def build(
         raise AuditError(
             f"frozen_blocks: found {spec.frozen_blocks}; the network has {depth} blocks."
         )
-    # Only now: `init_state` may read which parameters there are, and must not see frozen ones.
+    # After `init_state`, which must not see frozen parameters.
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     if spec.frozen_embedding:
         network.embed.requires_grad_(False)
@@ -276,7 +276,7 @@ def learn(
     return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
 
-# Where the backward pass starts, and the gradient there (None: 1).
+# A start of the backward pass, and the gradient there (None: 1).
 _Term = tuple[Tensor, Tensor | None]
 
 

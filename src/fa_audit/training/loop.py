@@ -38,7 +38,7 @@ from fa_audit.training.trajectory import Row
 # Samples of the second gradient norm, as of the published snapshots.
 WIDE = 1024
 Batches = list[tuple[Tensor, Tensor]]
-# Of an untrained network's minibatches: there are none.
+# An untrained network has seen no minibatches.
 _UNSEEN: Row = {"train_loss": None, "train_accuracy": None}
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
         progress = past
         log.info("resuming after epoch %d of %d", progress["epoch"], spec.last_epoch)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
-    # In the past: the first epoch is saved at once.
+    # The first epoch is saved at once.
     due = 0.0
     for epoch in range(progress["epoch"], spec.last_epoch):
         # Asked before an epoch, so that a resumed training stops where the first one did.

@@ -56,7 +56,7 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     try:
         validated(model, facts, str(path))
     except AuditError as error:
-        hint = "If it should be that, delete it and run the training again."
+        hint = "Give another, or delete this one and run the training again."
         raise AuditError(f"{error} {hint}") from None
     check_signature(facts, path)
     return facts

@@ -86,7 +86,7 @@ def check_history(
     if depth is None:
         depth = max((layer for _, layer in found), default=0)
     last_epoch = stopped_after or spec.last_epoch
-    # A monitor may have ended the training anywhere.
+    # A monitor may have ended the training early.
     if spec.monitor and accuracy is None and not stopped_after:
         last_epoch = max((epoch for epoch, _ in found), default=0) or spec.last_epoch
     epochs, states = range(min(1, last_epoch), last_epoch + 1), range(depth + 1)
