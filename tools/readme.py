@@ -87,8 +87,8 @@ def differing() -> str:
     alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
     others = len(passed) - passed.count("trustworthy")
     return (
-        f"Of the {len(passed)} [measured](reproduction.md) networks that pass three checks, {others} need walk-back by"
-        f" four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
+        f"Among the {len(passed)} [measured](reproduction.md) networks that pass three checks, {others} need walk-back"
+        f" by four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
     )
 
 

@@ -146,7 +146,7 @@ class Monitor(Strict):
     """Checks that end a training early."""
 
     stop_on: Different[Literal["D1", "D2", "D2@1024"]] = Field(
-        min_length=1, description="checks, all of which fire; D2@1024: on 1,024 samples"
+        min_length=1, description="checks that must all fire; D2@1024: D2 on 1,024 samples"
     )
 
 
@@ -172,7 +172,7 @@ Budget: Any = create_model(
 class SettingEntry(Budget):
     """One block of the configuration: one setting, or several with ``vary``."""
 
-    seeds: Different[Seed] = Field(min_length=1, description="every run is done with each")
+    seeds: Different[Seed] = Field(min_length=1, description="every run is trained with each")
     runs: Different[RunName] = Field(
         [], min_length=1, description="run names such as dfa+penalty1e-2"
     )
@@ -368,7 +368,7 @@ class Configuration(Strict):
     monitor: Monitor = Field(
         _NO_MONITOR,
         description=(
-            "trainings end after the first epoch at which all these checks fire; baselines never do"
+            "trainings end after the first epoch at which all these checks fire; baselines do not"
         ),
     )
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")
