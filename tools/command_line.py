@@ -44,9 +44,10 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         value = action.metavar or (
             ",".join(map(str, action.choices)) if action.choices else action.dest.upper()
         )
-        typed = " ".join(
-            [*action.option_strings[-1:], *([str(value)] if action.nargs != 0 else [])]
-        )
+        # All names, since --no-X means the opposite of the help.
+        typed = ", ".join(action.option_strings)
+        if action.nargs != 0:
+            typed = f"{typed} {value}".strip()
         more = " ..." if action.nargs in ("+", "*") else ""
         needed = "required: " if action.required and action.option_strings else ""
         text = (action.help or "") % vars(action)

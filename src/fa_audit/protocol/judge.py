@@ -319,8 +319,8 @@ class Judgement:
         labels = ", ".join(found.kind.label for found in findings)
         needed = [seeds_to_settle(found.distances) for found in findings]
         if None in needed:
-            return f"{labels} borderline; more than {MOST_SEEDS} seeds would settle it"
-        return f"{labels} borderline; {max(filter(None, needed))} seeds would settle it"
+            return f"{labels} borderline; more than {MOST_SEEDS} seeds in all would settle it"
+        return f"{labels} borderline; {max(filter(None, needed))} seeds in all would settle it"
 
     @property
     def flags(self) -> list[str]:

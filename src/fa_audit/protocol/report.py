@@ -150,6 +150,8 @@ def _detail_sections(judgement: Judgement) -> Iterator[Section]:
     yield Section("Intervals and limits", entries=tuple(_intervals(judgement)))
     first = judgement.networks[0]
     legend = _STATES_LEGEND.format(len(first.layers) - 1, first.samples)
+    if judgement.count > 1:
+        legend += f" Means over the {judgement.unit}s; D1 and D2 are geometric means."
     yield Section("Evidence at every state", tables={"states": _states(judgement)}, text=legend)
     if first.credit:
         table, legend = _credits(judgement), _CREDITS_LEGEND

@@ -115,7 +115,9 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
     kind = found.kind
     claim, reason, remedy = _decided(found, judgement)
     finding = kind.causes.get(found.cause, kind.finding)
-    if (found.value or 0) < 0 and kind.below_zero:
+    # Not where the interval contains 0: the blocks may change nothing.
+    highest = found.interval[1] if found.interval else found.value
+    if kind.below_zero and highest is not None and highest < 0:
         finding = kind.below_zero
     finding = finding.format(limit=_limit(found))
     may = ""

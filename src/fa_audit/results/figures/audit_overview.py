@@ -30,7 +30,7 @@ def draw(
     """The number behind each check, for every run, best mean accuracy first. A point is one seed with
     its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains the
     limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
-    fire over the seeds; a question mark means borderline. D1: largest growth of the median state
+    fire or are borderline (?) over the seeds. D1: largest growth of the median state
     norm in one block. D2: median norm of the batch-mean loss's gradient at the last state. C: mean
     pairwise cosine of the batches' mean gradients at the middle state. D3: accuracy on the whole
     test set, with the same seed's own frozen baseline (circle) and the accuracy that D3 asks for

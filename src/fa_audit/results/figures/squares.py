@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         name: one of `OUTCOMES`.
-        checks: labels of the checks that fire; ``?`` marks borderline ones.
+        checks: labels of the checks that fire or are borderline, these with ``?``.
     """
 
     name: str
@@ -69,9 +69,10 @@ def verdict_matrix(
 ) -> Figure:
     """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting (columns);
     a run that was not made has no square. FAIL is a verdict of three checks, walk-back of the four
-    checks only. Below it are the checks that fire, by the mean over seeds: D1 growth of states, D2
-    reference gradient, C cross-batch stability, D3 depth utility. The infinity sign means a state,
-    gradient or logit that is not finite, a question mark a 95 % interval that contains the limit.
+    checks only. Below it are the checks that fire or are borderline, by the mean over seeds: D1
+    growth of states, D2 reference gradient, C cross-batch stability, D3 depth utility. The infinity
+    sign means a state, gradient or logit that is not finite, a question mark a 95 % interval that
+    contains the limit.
     """
     order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):

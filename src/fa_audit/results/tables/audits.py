@@ -41,7 +41,7 @@ _REGIME_NOTE = (
 )
 _FOUR_CHECK_NOTE = (
     "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and"
-    " how many seeds agree; borderline: the distances' t-interval contains 0 (growth and "
+    " how many seeds have it, for whatever reasons; borderline: the distances' t-interval contains 0 (growth and "
     "gradient in decades, others as differences)."
 )
 
