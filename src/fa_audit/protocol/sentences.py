@@ -171,7 +171,7 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
     if count > 1:
         of = f", mean of {count}"
         if 0 < found.count < count:
-            of += f", of which {found.count} fire"
+            of += f"; fires in {found.count}"
     if kind.unit != "points":
         return f"{kind.quantity} {value:.3g}, {kind.bound} {_limit(found)}{of}"
     accuracy = percent(*(audit.headline_acc for audit in judgement.networks))
