@@ -118,6 +118,8 @@ MUTATIONS: dict[str, Mutation] = {
          "function(x, weight,", "credit travels through the feedback weights", "methods"),
         ("transport-changes-forward", "methods/transport.py", "value + (back - back.detach())", "back",
          "feedback does not change what a block computes", "methods"),
+        ("transport-within", "training/learner.py", "FeedbackWeights(partners) if partners else nullcontext()",
+         "nullcontext()", "weights within a block learn through the partners above them", "methods"),
         ("ep-nudge-sign", "methods/ep.py", "+ beta * loss", "- beta * loss",
          "the nudge lowers the loss", "plain_rules"),
         ("ep-energy-half", "methods/ep.py", "strict=True)) / 2", "strict=True))",

@@ -175,7 +175,8 @@ def test_every_parameter_moves_but_what_is_frozen_which_keeps_every_bit(dataset,
 def test_methods_that_transport_find_the_partner_of_every_weight(name, method, gain):
     learner, (x, labels) = rough_learner(name, method, depth=3), batch_of()
     learner.network.eval()
-    weights = [p.detach() for p in learner.network.blocks.parameters() if p.dim() > 1]
+    parts = (*learner.network.blocks.parameters(), *learner.network.head.parameters())
+    weights = [p.detach() for p in parts if p.dim() > 1]
     with torch.no_grad():
         for partner, weight in zip(
             [*learner.state.buffers(), *learner.state.parameters()], weights, strict=True
@@ -183,9 +184,8 @@ def test_methods_that_transport_find_the_partner_of_every_weight(name, method, g
             partner.copy_(gain * (weight if method == "kolen_pollack" else weight.abs()))
     truth = reference(learner.network, x, labels).gradients[1:]
     for layer, (a, g) in enumerate(zip(block_credits(learner, x, labels), truth, strict=True)):
-        assert_same(
-            a, gain ** (2 - layer) * g, layer
-        )  # bn_cnn has no skips and one weight in every block
+        # bn_cnn has no skips and one weight in every block.
+        assert_same(a, gain ** (3 - layer) * g, layer)
 
 
 @pytest.mark.parametrize(("residual", "usual"), [(True, 0.01), (False, 0.5)])

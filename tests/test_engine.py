@@ -70,7 +70,7 @@ def test_feedback_matrices_have_the_published_scale_and_shape(make_spec, method,
 
 OPTIMISERS = {
     "adamw": partial(torch.optim.AdamW, fused=True),
-    "sgd": partial(torch.optim.SGD, momentum=0.9),
+    "sgd": partial(torch.optim.SGD, momentum=0.9, fused=True),
 }
 
 

@@ -29,7 +29,7 @@ from fa_audit.methods.forward_gradient import perturbations
 from fa_audit.methods.local_losses import LocalPred
 from fa_audit.methods.method import output_error
 from fa_audit.methods.predictive_coding import PredictiveCoding
-from fa_audit.methods.transport import block_weights
+from fa_audit.methods.transport import partnered_weights
 from fa_audit.methods.weight_mirror import WeightMirror
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
@@ -69,7 +69,7 @@ def test_mirrored_weights_close_in_on_the_fixed_point_where_the_noise_is_average
     before = {name: b.clone() for name, b in learner.state.named_buffers()}
     for _ in range(40):
         method.update_state(learner.network, learner.state, randomness)
-    for name, w in block_weights(learner.network):
+    for name, w in partnered_weights(learner.network):
         limit = 0.06 / 0.03 * 1.5**2 * w.detach()
         found, old = learner.state.get_buffer(name) - limit, before[name] - limit
         torch.testing.assert_close(found, (1 - 0.03) ** 40 * old, rtol=1e-9, atol=1e-12)
@@ -85,7 +85,7 @@ def test_forward_and_feedback_weights_converge_by_the_decay_alone(rule, steps, l
     options = {"lr": lr, "weight_decay": decay, "penalty": penalty, "terminal_norm": False}
     learner = learner_of(rule, **options)
     pairs = (
-        [(w, learner.state[name]) for name, w in block_weights(learner.network)]
+        [(w, learner.state[name]) for name, w in partnered_weights(learner.network)]
         if rule == "kolen_pollack"
         else [(learner.network.head.linear.weight, learner.state[DEPTH])]
     )

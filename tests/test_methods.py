@@ -3,7 +3,9 @@
 The promises that all methods share are checked by the conformance suite, `fa_audit.testing`.
 """
 
+import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from torch import nn
 
 from fa_audit.core.errors import AuditError
 from fa_audit.methods.method import load_method
-from fa_audit.methods.transport import block_weights, fan_in
+from fa_audit.methods.transport import fan_in, partnered_weights
 from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -23,13 +25,13 @@ FIXED = ("fa_layerwise", *LEARNED)  # whose partners stand in place of the weigh
 TRANSPORTED = ("usf", "frsf", "brsf", *FIXED)
 
 
-def feedback_of(learner, layer, name):
+def feedback_of(learner, name):
     """What the method puts in the place of a weight, from its definition."""
-    weight = getattr(learner.network.blocks[layer], name).weight.detach()
+    weight = learner.network.get_parameter(f"{name}.weight").detach()
     sign = torch.where(weight > 0, 1.0, -1.0).double()
     if learner.spec.method == "usf":
-        return sign / weight.shape[1] ** 0.5
-    partner = getattr(learner.state, f"{layer}_{name}_weight").detach()
+        return sign / weight[0].numel() ** 0.5
+    partner = getattr(learner.state, f"{name.replace('.', '_')}_weight").detach()
     return partner if learner.spec.method in FIXED else sign * partner
 
 
@@ -49,12 +51,15 @@ def hand_credits(learner, x, labels):
         f = F.gelu(inner[-1]) @ block.outer.weight.T + block.outer.bias
         h.append(h[-1] + f if network.skip == "outside" else f)
     error = network.head(h[-1]).softmax(dim=1) - F.one_hot(labels, CLASSES)
-    credits = [
-        back_through(network.head.norm, h[-1], error @ network.head.linear.weight) / len(labels)
-    ]
+    top = error @ feedback_of(learner, "head.linear") / len(labels)
+    credits = [back_through(network.head.norm, h[-1], top)]
     for layer, block in reversed(list(enumerate(network.blocks))):
-        down = back_through(F.gelu, inner[layer], credits[0] @ feedback_of(learner, layer, "outer"))
-        down = back_through(block.norm, h[layer], down @ feedback_of(learner, layer, "inner"))
+        down = back_through(
+            F.gelu, inner[layer], credits[0] @ feedback_of(learner, f"blocks.{layer}.outer")
+        )
+        down = back_through(
+            block.norm, h[layer], down @ feedback_of(learner, f"blocks.{layer}.inner")
+        )
         credits.insert(0, credits[0] + down if network.skip == "outside" else down)
     return credits
 
@@ -68,16 +73,52 @@ def test_transported_credits_are_those_of_the_written_out_chain(batch, method, r
         torch.testing.assert_close(credit, hand, rtol=1e-9, atol=1e-12 * hand.abs().max().item())
 
 
+class Through(torch.autograd.Function):
+    """A linear layer whose gradient by its input is that through `b`."""
+
+    @staticmethod
+    def forward(context, x, w, b, bias):
+        context.save_for_backward(x, b)
+        return F.linear(x, w, bias)
+
+    @staticmethod
+    def backward(context, g):
+        x, b = context.saved_tensors
+        return g @ b, g.T @ x, None, g.sum(dim=0)
+
+
+@pytest.mark.parametrize("architecture", ["resmlp", "mlp"])
+@pytest.mark.parametrize("method", TRANSPORTED)
+def test_without_normalisation_every_gradient_is_that_of_backpropagation_through_partners(
+    batch, method, architecture
+):
+    """Also within blocks and in the head, whose own layers precede its weights."""
+    learner = learner_of(method, architecture, shape=SHAPE, normalise=False)
+    twin = copy.deepcopy(learner.network)
+    for name, layer in twin.named_modules():
+        if isinstance(layer, nn.Linear) and not name.startswith("embed"):
+            b = feedback_of(learner, name)
+            layer.forward = partial(
+                lambda x, layer, b: Through.apply(x, layer.weight, b, layer.bias), layer=layer, b=b
+            )
+    F.cross_entropy(twin(batch[0]), batch[1]).backward()
+    learn(learner, *batch, torch.Generator())
+    for name, p in twin.named_parameters():
+        found = learner.network.get_parameter(name).grad
+        torch.testing.assert_close(found, p.grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
 def test_random_magnitudes_are_half_normal_with_variance_of_one_over_fan_in(make_spec):
     assert [fan_in(torch.zeros(shape)) for shape in ((7, 5), (7, 5, 3, 2))] == [5, 30]
     for method in ("frsf", "brsf"):
         state = build(make_spec(method, width=200, depth=1), SHAPE, CLASSES).state
-        assert [tuple(b.shape) for b in state.buffers()] == [(200, 200)] * 2
-        for magnitudes in state.buffers():
+        assert [tuple(b.shape) for b in state.buffers()] == [(200, 200)] * 2 + [(CLASSES, 200)]
+        one, other, _ = state.buffers()
+        for magnitudes in (one, other):
             assert (magnitudes > 0).all()
             assert magnitudes.square().mean().item() == pytest.approx(1 / 200, rel=0.03)
             assert magnitudes.mean().item() == pytest.approx((2 / torch.pi / 200) ** 0.5, rel=0.02)
-        assert not torch.equal(*state.buffers())
+        assert not torch.equal(one, other)
 
 
 def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
@@ -94,13 +135,13 @@ def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
 def test_frozen_blocks_keep_forward_and_feedback_weights():
     learner = learner_of("kolen_pollack", frozen_blocks=2, weight_decay=0.5, lr=0.01, shape=SHAPE)
     pairs = {}
-    for name, w in block_weights(learner.network):
+    for name, w in partnered_weights(learner.network):
         pairs[name] = w, learner.state.get_parameter(name)
     before = {name: [p.detach().clone() for p in pair] for name, pair in pairs.items()}
     take_steps(learner, [batch_of(SHAPE, seed=100 + step) for step in range(3)])
     for name, pair in pairs.items():
         kept = [torch.equal(*each) for each in zip(pair, before[name])]
-        assert kept == [not name.startswith("2_")] * 2, name
+        assert kept == [not name.startswith(("blocks_2", "head"))] * 2, name
 
 
 def test_drtp_projects_the_label_through_each_block_s_matrix(batch):
@@ -130,6 +171,6 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(batch, method):
         learner, method=transported, state=transported.init_state(network, torch.Generator())
     )
     with pytest.raises(
-        AuditError, match=r"Attention: no linear layer or convolution passes attention\.in_proj"
+        AuditError, match=r"no linear layer or convolution passes blocks\.1\.attention\.in_proj"
     ):
         listed_credits(learner, batch[0].float(), batch[1])

@@ -1,7 +1,7 @@
 """Fixed random-magnitude sign-symmetric feedback: signs of the weights, with fixed magnitudes.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
-    J_l: Jacobian of block l with each W replaced by M o sign(W)
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    on the way back each W of head and blocks, also within a block, is replaced by M o sign(W)
     M = |N(0, 1/fan_in)|, drawn once
 
 Source: Liao, Leibo, Poggio 2016; named frSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
@@ -12,18 +12,19 @@ Cost: as uSF.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fa_audit.methods.fa_layerwise import FALayerwise
-from fa_audit.methods.method import Credits, Network, Trace
-from fa_audit.methods.transport import Partners, block_weights, transported_credits
+from fa_audit.methods.method import Network
+from fa_audit.methods.transport import Partners
 
 
 class Magnitudes(Partners):
-    """A magnitude ``|N(0, 1 / fan_in)|`` for every weight of the blocks, shaped like it."""
+    """A magnitude ``|N(0, 1 / fan_in)|`` for every weight of blocks and head, shaped like it."""
 
     def redraw(self, generator: torch.Generator) -> None:
         super().redraw(generator)
@@ -33,14 +34,10 @@ class Magnitudes(Partners):
 
 class FRSF(FALayerwise):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return a magnitude for every weight of the blocks."""
+        """Return a magnitude for every weight of blocks and head."""
         return Magnitudes(network, generator)
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Carry the output gradient down through present signs with the magnitudes of the state."""
-        magnitudes = state.state_dict()
-        feedback = {
-            weight: magnitudes[name] * weight.detach().sign()
-            for name, weight in block_weights(network)
-        }
-        return transported_credits(network, trace, labels, feedback)
+    def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
+        """Return the present signs with the magnitudes of the state."""
+        magnitudes = super().partners(network, state)
+        return {weight: m * weight.detach().sign() for weight, m in magnitudes.items()}

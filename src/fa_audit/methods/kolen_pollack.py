@@ -1,7 +1,7 @@
 """Kolen-Pollack: random feedback weights get the forward weights' updates and decay.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
-    J_l: Jacobian of block l with each W replaced by its partner B
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    on the way back each W of head and blocks, also within a block, is replaced by its partner B
     dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two converge
 
 AdamW's step depends only on the gradient, its decay only on the weight: with W's gradient, B makes
@@ -23,17 +23,17 @@ from torch import nn
 
 from fa_audit.methods.fa_layerwise import FALayerwise
 from fa_audit.methods.method import Network
-from fa_audit.methods.transport import Partners, block_weights
+from fa_audit.methods.transport import Partners, partnered_weights
 
 
 class KolenPollack(FALayerwise):
     decays_state: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return a partner B for every weight of the blocks, which the optimiser moves."""
+        """Return a partner B for every weight of blocks and head, which the optimiser moves."""
         return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         # One tensor for both: AdamW's step depends on the gradient alone.
-        for name, weight in block_weights(network):
+        for name, weight in partnered_weights(network):
             state[name].grad = weight.grad

@@ -7,7 +7,7 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -103,6 +103,12 @@ class Method:
         its parameters.
         """
         return nn.Module()
+
+    def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
+        """Return weights of linear layers and convolutions, each with the tensor of its shape through
+        which gradients travel back in its place, also within a block; none by default.
+        """
+        return {}
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Compute the detached credits of one batch, as a pure function of the arguments.

@@ -1,9 +1,10 @@
-"""Carry credit down through a block's own layers, with other weights on the way back.
+"""Send gradients back through other weights than those of the forward pass.
 
-The sign-symmetric family, weight mirror and Kolen-Pollack use it: every matrix and kernel W of a
-block has a feedback partner of the same shape, and gradients at the layer's input use the partner.
-Activations, normalisations and skips are exact. If every partner equals its W, credits are those of
-backpropagation.
+FA layer by layer, the sign-symmetric family, weight mirror and Kolen-Pollack use it: every matrix
+and kernel W of blocks and head has a feedback partner of the same shape, and the gradient at a
+layer's input uses the partner, also within a block. Activations, normalisations and skips are
+exact, and so is the gradient of W from what arrives at its layer. If every partner equals its W,
+all gradients are those of backpropagation.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.methods.method import Credits, Network, Trace, top_gradient
+from fa_audit.methods.method import Credits, Method, Network, Trace
 
 LAYERS = (F.linear, F.conv2d)
 
 
-def block_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield every matrix and kernel inside the blocks, under a name that a buffer can have."""
-    for name, parameter in network.blocks.named_parameters():
-        if parameter.dim() > 1:
-            yield name.replace(".", "_"), parameter
+def partnered_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield every matrix and kernel of blocks and head, under a name that a buffer can have."""
+    for part in ("blocks", "head"):
+        for name, parameter in getattr(network, part).named_parameters():
+            if parameter.dim() > 1:
+                yield f"{part}.{name}".replace(".", "_"), parameter
 
 
 class Partners(nn.Module):
-    """A random partner of every weight of the blocks, shaped like it: ``N(0, 1 / fan_in)``."""
+    """A random partner of every such weight, shaped like it: ``N(0, 1 / fan_in)``."""
 
     def __init__(self, network: Network, generator: torch.Generator) -> None:
         super().__init__()
-        for name, weight in block_weights(network):
+        for name, weight in partnered_weights(network):
             self.register_buffer(name, torch.empty_like(weight, requires_grad=False))
         self.redraw(generator)
 
@@ -52,42 +54,42 @@ def fan_in(weight: Tensor) -> int:
     return weight[0].numel()
 
 
-def transported_credits(
-    network: Network, trace: Trace, labels: Tensor, feedback: Mapping[nn.Parameter, Tensor]
-) -> Credits:
-    """Carry the exact output gradient of the batch-mean loss down through `feedback`, block by
-    block.
+class Transported(Method):
+    """A rule that has `partners`."""
 
-    Args:
-        feedback: maps a weight to its partner of the same shape.
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
+        """Carry the error of the outputs of the batch-mean loss down through the partners.
 
         Raises:
-        AuditError: a weight is not used by a linear layer or convolution; the weight itself would
-            then carry the credit.
-    """
-    credit = top_gradient(trace, labels)
-    descending = [credit]
-    for layer in reversed(range(len(network.blocks))):
-        block, h = network.blocks[layer], trace.states[layer].detach().requires_grad_()
-        with torch.enable_grad(), _FeedbackWeights(feedback) as passed:
-            following = network.split(layer, h)[1]
+            AuditError: a weight is not used by a linear layer or convolution; the weight itself
+                would then carry the credit.
+        """
+        partners = self.partners(network, state)
+        top = trace.head_input.detach().requires_grad_()
+        with torch.enable_grad(), FeedbackWeights(partners) as passed:
+            loss = F.cross_entropy(network.head(top), labels)
+            (credit,) = torch.autograd.grad(loss, top)
+            descending = [credit]
+            for layer in reversed(range(len(network.blocks))):
+                h = trace.states[layer].detach().requires_grad_()
+                following = network.split(layer, h)[1]
+                (credit,) = torch.autograd.grad(following, h, credit)
+                descending.append(credit)
         # A weight that no layer passes would carry the credit itself.
-        learning = {p: name for name, p in block.named_parameters() if p in feedback}
-        bypassed = [name for p, name in learning.items() if p not in passed.used]
+        unused = partners.keys() - passed.used
+        bypassed = [name for name, p in network.named_parameters() if p in unused]
         if bypassed:
             raise AuditError(
-                f"{type(block).__name__}: no linear layer or convolution passes {listed(bypassed)},"
-                " so its feedback carries nothing; expected blocks that call F.linear or F.conv2d"
-                " with it (nn.Linear and nn.Conv2d do)."
+                f"{type(network).__name__}: no linear layer or convolution passes"
+                f" {listed(bypassed)}, so its feedback carries nothing; expected blocks and a head"
+                " that call F.linear or F.conv2d with it (nn.Linear and nn.Conv2d do)."
             )
-        (credit,) = torch.autograd.grad(following, h, credit)
-        descending.append(credit)
-    return Credits.bottom_up(map(network.read_gradient, reversed(descending)), batch_mean=True)
+        return Credits.bottom_up(map(network.read_gradient, reversed(descending)), batch_mean=True)
 
 
-class _FeedbackWeights(TorchFunctionMode):
-    """Make linear layers and convolutions compute with their weights, but send gradients through
-    partners.
+class FeedbackWeights(TorchFunctionMode):
+    """In this context linear layers and convolutions compute with their weights, but send gradients
+    through partners of the same shape; `used` collects these weights.
     """
 
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:
@@ -108,9 +110,13 @@ class _FeedbackWeights(TorchFunctionMode):
             return function(*args, **kwargs)
         x, weight, *rest = args
         self.used.add(weight)
-        # Forward with the weight itself, so that activations are those of the network.
-        with torch.no_grad():
-            value = function(x, weight, *rest, **kwargs)
-        back = function(x, self.feedback[weight], *rest, **kwargs)
+        # The weight and its bias learn from what arrives here, and send nothing further down.
+        value = function(x.detach(), weight, *rest, **kwargs)
+        named = {name: _detached(part) for name, part in kwargs.items()}
+        back = function(x, self.feedback[weight], *map(_detached, rest), **named)
         # The bracket is zero and carries the gradient.
         return value + (back - back.detach())
+
+
+def _detached(part: Any) -> Any:
+    return part.detach() if isinstance(part, Tensor) else part

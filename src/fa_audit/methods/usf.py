@@ -1,30 +1,29 @@
 """Uniform sign-symmetric feedback: gradients travel back through the signs of the weights.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
-    J_l: Jacobian of block l with each W replaced by sign(W) / sqrt(fan_in)
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    on the way back each W of head and blocks, also within a block, is replaced by sign(W) / sqrt(fan_in)
 
 Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
     Wan, Zhai 2026.
 Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that preserves norms.
-Cost: BP's forward and backward, and for the credit a forward with both weights and a backward
-    through the blocks.
+Cost: a forward with both weights and BP's backward, and for the credit both again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, Network, Trace
-from fa_audit.methods.transport import block_weights, fan_in, transported_credits
+from fa_audit.methods.method import Network
+from fa_audit.methods.transport import Transported, fan_in, partnered_weights
 
 
-class USF(Method):
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Carry the output gradient down through the present signs of the weights."""
-        feedback = {
-            weight: weight.detach().sign() * fan_in(weight) ** -0.5
-            for _, weight in block_weights(network)
-        }
-        return transported_credits(network, trace, labels, feedback)
+class USF(Transported):
+    def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
+        """Return the present signs of the weights."""
+        signs = {}
+        for _, weight in partnered_weights(network):
+            signs[weight] = weight.detach().sign() * fan_in(weight) ** -0.5
+        return signs

@@ -1,8 +1,8 @@
 """Weight mirror: noise through every layer teaches its random feedback weights to mirror its
 weights.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,
-    J_l: Jacobian of block l with each W replaced by its partner B
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    on the way back each W of head and blocks, also within a block, is replaced by its partner B
     dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once after every minibatch
 
 E[y xi^T] = sigma^2 W, so that B tends to sigma^2 eta / decay W. A kernel is the matrix of its
@@ -25,7 +25,7 @@ import torch
 
 from fa_audit.methods.fa_layerwise import FALayerwise
 from fa_audit.methods.method import Network
-from fa_audit.methods.transport import block_weights, fan_in
+from fa_audit.methods.transport import fan_in, partnered_weights
 
 # The least number of draws is a sixth of the fan-in: B is then within 10 degrees of W, whatever its
 # size.
@@ -42,7 +42,7 @@ class WeightMirror(FALayerwise):
     @torch.no_grad()
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         """Move every partner towards its weight, by noise that the weight alone transmits."""
-        for name, weight in block_weights(network):
+        for name, weight in partnered_weights(network):
             shape = (max(self.draws, fan_in(weight) // FEWEST), fan_in(weight))
             drawn = torch.randn(shape, generator=randomness, device=randomness.device)
             xi = self.sigma * drawn.to(weight.dtype)

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -32,8 +32,9 @@ from fa_audit.core.vectors import cosine
 from fa_audit.methods.bp import BP
 from fa_audit.methods.info import MethodInfo, of_class
 from fa_audit.methods.method import Credits, Method
-from fa_audit.methods.transport import block_weights
+from fa_audit.methods.transport import partnered_weights
 from fa_audit.networks import ARCHITECTURES
+from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, accuracy_of, keeping_statistics, untouched
 from fa_audit.testing.findings import (
     Finding,
@@ -473,9 +474,13 @@ _LEAST_COSINE = 0.5
 
 @dataclass(frozen=True)
 class _Reporting(Method):
-    """A method that reports these credits for any batch."""
+    """A method that reports these credits for any batch, with these partners by weights' names."""
 
     given: Credits
+    named: dict[str, Tensor]
+
+    def partners(self, network: Network, state: Any) -> dict[nn.Parameter, Tensor]:
+        return {network.get_parameter(name): partner for name, partner in self.named.items()}
 
     def credits(self, *_: Any) -> Credits:
         return self.given
@@ -516,7 +521,9 @@ def _check_step(learner: Learner, batch: Batch) -> None:
         # BatchNorm trains on other states than those of evaluation mode.
         network.train(any(True for _ in network.buffers()))
         given = credits_of(learner, *batch)
-    reporting = _Reporting(replace(given, objective=None))
+    partners = learner.method.partners(network, learner.state)
+    named = {name: partners[p] for name, p in network.named_parameters() if p in partners}
+    reporting = _Reporting(replace(given, objective=None), named)
     plain = build(learner.spec, learner.image_shape, network.classes, reporting).network
     plain.load_state_dict(network.state_dict())
     step(replace(learner, network=plain, method=reporting), *batch)
@@ -701,7 +708,7 @@ _OPPOSITE = -0.25
 
 def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
     """Check that learned feedback does not end up opposite to a weight of its shape."""
-    for weight, forward in block_weights(learner.network):
+    for weight, forward in partnered_weights(learner.network):
         for turned in (forward, forward.mT):
             if turned.shape == feedback.shape:
                 value = F.cosine_similarity(feedback.flatten(), turned.flatten(), dim=0)

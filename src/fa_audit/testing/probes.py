@@ -102,6 +102,8 @@ def _align(learner: Learner, x: Tensor) -> None:
     for tensor in learner.state.state_dict().values():
         for true in (weight, weight.T):
             if tensor.shape[-2:] == true.shape:
-                tensor.copy_(true.expand_as(tensor))
+                # Magnitudes, of which none is negative, get those of the weight.
+                magnitudes = bool((tensor >= 0).all())
+                tensor.copy_((true.abs() if magnitudes else true).expand_as(tensor))
         if tensor.shape == slopes.shape:
             tensor.copy_(-slopes * (tensor.norm() / slopes.norm()))
