@@ -166,7 +166,7 @@ def test_the_field_has_what_its_search_chose():
     found = {str(parse_run(run).untuned): run for run in (*field.runs, *field.baselines)}
     search = choices(pd.read_csv(ROOT / "reference/board_search.csv")).set_index("run")
     searched = found.keys() & search.index
-    assert len(searched) >= 38
+    assert len(searched) >= 26
     for rule in searched:
         choice = search.loc[rule]
         assert found[rule] == name_of(rule, float(choice["lr"]), choice["normalise"])

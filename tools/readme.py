@@ -87,7 +87,7 @@ def differing() -> str:
     alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
     others = len(passed) - passed.count("trustworthy")
     return (
-        f"Among the {len(passed)} [measured](reproduction.md) networks that pass three checks, {others} need walk-back"
+        f"Among the {len(passed)} [measured](reproduction.md) audits that pass three checks, {others} need walk-back"
         f" by four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
     )
 

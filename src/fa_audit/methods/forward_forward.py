@@ -18,7 +18,7 @@ Source: Hinton 2022 (arXiv 2212.13345): sum of squares; all layers but the first
     uniform wrong labels, where his code draws probable ones; 1e-8 beside the rms, here in the root.
 Ours: <x, r>, as credits draw nothing: its floor is uniform modulo C - 1 as r varies; the overlay's
     values; G as a mean over tokens or positions; skips, with which a block's G starts near 0;
-    states before a nonlinearity, where he has ReLUs; images not divided by their rms; no peer
+    states of blocks, where his are of ReLUs; images not divided by their rms; no peer
     normalisation.
 
 The head is trained by the engine on the network's plain forward pass, which no rule can change. His

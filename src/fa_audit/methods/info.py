@@ -17,7 +17,7 @@ NOT_STATED = "not stated by the method"
 SYMBOLS = (
     "h_l: input of block l, h_L: of the head; p: softmax of logits, y: one-hot label, s = p - y,"
     " t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block l with its"
-    " weights W replaced by B"
+    " weights W, and in dCE/dh_L the head's, replaced by B on the way back"
 )
 # The top of all rules that carry the exact output gradient down.
 _TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "

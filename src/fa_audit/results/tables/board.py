@@ -119,7 +119,7 @@ def _reached(method: str, accuracies: pd.Series) -> str:
     entry = claims_of_sources().get(method, {})
     accuracy = accuracies.get((entry.get("setting"), method))
     if accuracy is None:
-        return "not checked against its source"
+        return entry.get("checked", "not checked against its source" if entry else "none")
     claimed = entry["accuracy"] if "accuracy" in entry else 100 - entry["error"]
     answer = "yes" if 100 * (accuracy + TOLERANCE) >= claimed else "no"
     return f"{answer}: {100 * accuracy:.1f} % for {claimed:g} %"
