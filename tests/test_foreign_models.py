@@ -23,10 +23,10 @@ class Skips(nn.Module):
     def __init__(self):
         super().__init__()
         self.parts, self.head = nn.ModuleList(nn.Linear(6, 6) for _ in range(3)), nn.Linear(6, 4)
-        self.end = nn.Identity()
+        self.embed, self.end = nn.Linear(6, 6), nn.Identity()
 
     def forward(self, x):
-        return self.rest(2 * x, 0)
+        return self.rest(self.embed(x), 0)
 
     def rest(self, h, layer):
         for part in self.parts[layer:]:

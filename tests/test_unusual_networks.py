@@ -188,7 +188,7 @@ def test_nan_in_the_data_is_not_the_networks_fault():
     batches[5][0][3, 2] = torch.nan
     report = diagnose(model, batches, None, description=description)
     (text,) = (warning.text for warning in report.warnings if warning.code == "gaps in data")
-    assert "Batch 5" in text
+    assert "batch 5" in text
 
 
 def test_a_state_that_vanishes_is_not_said_to_inflate():
@@ -233,3 +233,94 @@ def test_one_network_is_not_two_seeds_unless_it_diverged(tmp_path, monkeypatch, 
     model.head.bias.data.fill_(torch.nan)
     written("lost", "lost too")
     assert main(["report", "lost", "lost too"]) == 0
+
+
+def classifier(prepare=lambda x: x, end=lambda z: z):
+    """A plain MLP, with what its forward pass does to inputs and outputs."""
+    torch.manual_seed(5)
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            widths = (20, 16, 16, 16, 20)
+            self.fc = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+
+        def forward(self, x):
+            h = prepare(x)
+            for layer in self.fc[:-1]:
+                h = layer(h).tanh()
+            return end(self.fc[-1](h))
+
+    return Classifier()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"end": lambda z: z.log_softmax(dim=1)}, {"prepare": lambda x: (x - 0.5) / 0.25}],
+)
+def test_neither_normalised_data_nor_outputs_behind_the_head_are_states_of_a_proposal(given):
+    x = torch.rand(8, 20)
+    plain, other = (propose(model, x)[0] for model in (classifier(), classifier(**given)))
+    assert other.description == plain.description
+
+
+def test_data_that_are_only_normalised_are_named_as_a_state():
+    model, description = classifier(lambda x: 2 * x), Description("fc.*")
+    report = diagnose(model, [(torch.rand(8, 20), torch.arange(8))], None, description=description)
+    assert [warning.code for warning in report.warnings] == ["data as state"]
+
+
+def test_maps_before_a_last_state_that_is_a_vector_are_read_whole():
+    torch.manual_seed(6)
+    layers = [nn.Conv2d(2, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(144, 5)]
+    model, x = nn.Sequential(*layers, nn.Linear(5, 3)), torch.rand(8, 2, 10, 10)
+    batches = [(x, torch.arange(8) % 3)]
+    report = diagnose(model, batches, None, description=Description(("0", "1", "3"), None))
+    norms = model[0](x).flatten(1).norm(dim=1)
+    assert report.layers[0].hidden_norm == pytest.approx(norms.median().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("end", "loss_fn"),
+    [
+        (lambda z: z[:, 0], lambda z, y: F.binary_cross_entropy_with_logits(z, (y > 3).float())),
+        (lambda z: z.view(-1, 5, 4), lambda z, y: F.cross_entropy(z[:, 0], y % 4)),
+        (lambda z: -z, lambda z, y: F.cross_entropy(-z, y)),
+    ],
+)
+def test_outputs_that_are_no_logits_contradict_no_accuracy(end, loss_fn):
+    model, batches = classifier(end=end), [(torch.rand(64, 20), torch.arange(64) % 9)]
+    description = Description(("fc.0", "fc.1", "fc.2"))
+    report = diagnose(model, batches, 0.99, 0.5, description=description, loss_fn=loss_fn)
+    assert report.hits is None and report.warnings == ()
+
+
+def test_a_model_that_returns_a_tuple_is_told_what_is_expected():
+    model = classifier(end=lambda z: (z, z.mean()))
+    with pytest.raises(AuditError, match=r"returns tuple.*\.logits"):
+        propose(model, torch.rand(8, 20))
+
+
+def test_straight_through_gradients_of_fake_quantisation_are_found():
+    scale = 0.1
+
+    def quantised(z):
+        return torch.fake_quantize_per_tensor_affine(z, scale, 0, -128, 127)
+
+    model = classifier(end=quantised)
+    report = diagnose(
+        model,
+        [(torch.rand(32, 20), torch.arange(32) % 9)],
+        None,
+        description=Description(("fc.0", "fc.1")),
+    )
+    assert report.untrue or report.unchecked
+
+
+def test_a_step_of_a_monitor_that_fails_is_no_epoch():
+    model, batches, description = made("square")
+    monitor = Monitor(model, batches, description=description)
+    with torch.inference_mode(), pytest.raises(AuditError):
+        monitor.step()
+    monitor.step()
+    assert monitor.epoch == 1 and monitor.metrics

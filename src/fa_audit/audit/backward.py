@@ -293,7 +293,8 @@ def _functions(output: Tensor) -> Iterator[str]:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
             yield f"{made_by.__module__}.{made_by.__qualname__}"
-        elif "CppNode" in node.name():
+        # Fake quantisation alone of torch's operations has a straight-through gradient.
+        elif any(part in node.name() for part in ("CppNode", "FakeQuant", "FqHelper")):
             yield node.name()
         waiting += [following for following, _ in node.next_functions]
 

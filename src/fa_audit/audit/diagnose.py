@@ -161,7 +161,9 @@ def diagnose(
             evidence = _with_frequencies(evidence, network, over, limits)
         ignored, passes = ignored_by(loss_fn), []
         # Without an accuracy there is nothing that the batches could contradict.
-        if headline_acc is not None or own is not None:
+        # Of other losses nobody knows which class the outputs mean.
+        of_classes = measured is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
+        if of_classes and not (headline_acc is own is None):
             passes = passes_of(network, batches, ignored)
         warnings += accuracy_warnings(passes, headline_acc, own)
         warnings += sample_warnings(over, ignored, finite=evidence.finite)

@@ -97,7 +97,7 @@ def measure(
         missing=twin.missing,
         unchecked=twin.unchecked,
         loss=truth.loss,
-        at_logits=samples * median_norm(truth.at_logits.flatten(1)),
+        at_logits=samples * median_norm(truth.at_logits.reshape(samples, -1)),
     )
 
 
@@ -141,7 +141,7 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
     """
     # In a user-defined loss -100 may be a class; the gradient of such a sample is not zero.
     ignored = labels == ignored_by(loss_fn)
-    silent = (truth.at_logits.flatten(1) == 0).all(dim=1)
+    silent = (truth.at_logits.reshape(len(labels), -1) == 0).all(dim=1)
     counted = ~(ignored.reshape(len(labels), -1).all(dim=1) & silent)
     return counted if counted.any() else torch.ones_like(counted)
 

@@ -104,7 +104,7 @@ class Monitor:
         # Each subject is warned of once.
         self._warned: set[str] = set()
         self._log = log
-        self._look()
+        self._look(self.epoch)
         found = self.report.batches
         if "C" in self.stop_on and found < FEWEST:
             expected = f"expected {FEWEST} or more of similar size"
@@ -114,8 +114,7 @@ class Monitor:
 
     def step(self) -> bool:
         """Audit the model after another epoch; return whether to end the training here."""
-        self.epoch += 1
-        last = self._look()
+        last = self._look(self.epoch + 1)
         all_fire = all(last[check] for check in self.stop_on)
         self.stopped = bool(self.stop_on) and (all_fire or not last["finite"])
         for name, sentence in self._findings():
@@ -177,9 +176,10 @@ class Monitor:
                     metrics[f"fa_audit/{key}"] = float(value)
         return metrics
 
-    def _look(self) -> dict[str, Any]:
-        """Audit the model, append its rows, and return the last one."""
+    def _look(self, epoch: int) -> dict[str, Any]:
+        """Audit the model after an epoch, append its rows, and return the last one."""
         self.report: DiagnosticReport = self._diagnose()
+        self.epoch = epoch
         report = self.report
         of_epoch: dict[str, Any] = {"loss": report.loss, "stability": report.stability.value}
         of_epoch["finite"] = report.finite

@@ -70,7 +70,9 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
             f"That nothing goes past state {listed(unproven, 8)} could not be proven: neither the"
             " outputs nor the last state differ between samples.",
         )
-    if reads_data(states[0], x):
+    # Without a layer before it a state is the data, normalised perhaps.
+    bare = not getattr(network, "embeds", True) and states[0].numel() == x.numel()
+    if bare or reads_data(states[0], x):
         yield (
             "data as state",
             "The first block reads the data itself: D1 then measures their units, and frozen blocks"
@@ -111,20 +113,22 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
         finite: whether everything that was measured is; models and losses may know of missing
             values, so that NaN in the data alone is no reason to warn.
     """
-    rows, single = [], 0
+    rows, single, gaps = [], 0, []
     for index, (x, labels) in enumerate(batches):
         if not finite and bool(x.isnan().any() or labels.isnan().any()):
-            yield (
-                "gaps in data",
-                f"Batch {index} has NaN in its inputs or labels, which may be all that is not"
-                " finite. Leave those samples out, or replace what is missing as in training.",
-            )
+            gaps.append(str(index))
         # Bytes of a row: samples are compared exactly, whatever their type.
         flat = x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
         rows += [hash(row.numpy().tobytes()) for row in flat]
         if are_classes(labels):
             counted = labels[labels != ignored]
             single += len(counted.unique()) == 1 < len(counted)
+    if gaps:
+        yield (
+            "gaps in data",
+            f"NaN in inputs or labels of batch {listed(gaps, 8)} may be all that is not finite. Leave"
+            " those samples out, or replace what is missing as in training.",
+        )
     repeated = len(rows) - len(set(rows))
     # Many data sets have a few duplicates.
     if len(batches) > 1 and repeated > _OVERLAP * len(rows):
@@ -156,7 +160,8 @@ def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forw
         # An ignored label has no logit.
         counted = each.labels != ignored
         labels, logits = each.labels[counted], each.logits[counted]
-        if ((labels < 0) | (labels >= logits.shape[-1])).any():
+        # Other outputs, such as of pixels, are no logits of classes.
+        if logits.dim() != 2 or ((labels < 0) | (labels >= logits.shape[-1])).any():
             return []
         passes.append(Forward(labels, logits, each.embedded[counted]))
     return passes

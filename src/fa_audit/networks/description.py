@@ -101,6 +101,7 @@ class DescribedNetwork(Network):
             0 for a whole state, 1 where nothing passes through it; None where nothing can be told.
         covered: the share of the model's layers with parameters that run between the first state
             and the last.
+        embeds, heads: whether parameters may work before the first state, and behind the last.
         x: the inputs of passes that run on from a state, see `starting_states`.
     """
 
@@ -120,6 +121,7 @@ class DescribedNetwork(Network):
         self.shapes: list[torch.Size] = []
         self.past: list[float | None] = []
         self.covered = 0.0
+        self.embeds = self.heads = True
 
     @property
     def depth(self) -> int:
@@ -288,6 +290,7 @@ class DescribedNetwork(Network):
         reached: set[tuple[nn.Module, bool]] = set()
         since: set[nn.Module] = set()  # layers that ran since the last state
         between: set[nn.Module] = set()
+        first: set[nn.Module] = set()
 
         def ran(place: Place, h: Any) -> Any:
             since.add(place.module)
@@ -297,6 +300,8 @@ class DescribedNetwork(Network):
             # Before the first state lies the embedding, behind the last one the head.
             if names:
                 between.update(since)
+            else:
+                first.update(since)
             since.clear()
             names.append(str(place))
             reached.add((place.module, place.is_input))
@@ -316,15 +321,24 @@ class DescribedNetwork(Network):
                 meant = {(place.module, place.is_input) for place in places_of(self.inner, [entry])}
                 if not meant & reached:
                     raise self._error(f"'{entry}' did not run in a forward pass; leave it out.")
-        rows = len(logits) if isinstance(logits, Tensor) and logits.dim() and logits.numel() else 0
-        if rows != len(x) or not logits.is_floating_point():
-            raise self._error(
-                f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each."
-            )
+        self.check_outputs(logits, len(x))
+        # Parameters of the whole model may work anywhere.
+        anywhere = bool(list(self.inner.parameters(recurse=False)))
+        self.embeds, self.heads = anywhere or bool(first), anywhere or bool(since)
         self.names = tuple(names)
         self.covered = len(between) / max(1, len(layers))
         if self.description.forward:
             self._check_same_outputs(x, logits)
+
+    def check_outputs(self, logits: Any, expected: int) -> None:
+        """Check that outputs are one tensor with a row for every input."""
+        rows = len(logits) if isinstance(logits, Tensor) and logits.dim() and logits.numel() else 0
+        if rows != expected or not logits.is_floating_point():
+            raise self._error(
+                f"the model returns {shown(logits)} for {expected} inputs; expected one tensor with"
+                " a row for each, or something that has it as .logits or under 'logits'. A small"
+                " module, or forward=, takes it out."
+            )
 
     def _places(self, x: Tensor) -> list[Place]:
         names = self.description.blocks
@@ -532,6 +546,12 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
 
 def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
     """Describe a model by its blocks, and check that these are between the states it returns."""
+    if not hasattr(model, "blocks"):
+        raise AuditError(
+            f"{type(model).__name__}: found no states: no fa_audit.HookPoint, no description= and no"
+            " blocks. Put h = hook(h) with a HookPoint where a state is, or name modules:"
+            " description=Description('layers.*')."
+        )
     network = describe(model, Description("blocks.*"), x)
     with untouched(model), torch.no_grad():
         logits, states = network(x, return_hidden=True)

@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from os.path import commonprefix
 from typing import Any
@@ -113,7 +112,8 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     inner = unwrapped(model)
     found: dict[Description, DescribedNetwork] = {}
     with untouched(model):
-        order = order_of(inner, partial(DescribedNetwork(model, Description()).run, x))
+        whole = DescribedNetwork(model, Description())
+        order = order_of(inner, lambda: whole.check_outputs(whole.run(x), len(x)))
         for names in _candidates(inner):
             network = _fitting(model, names, order, x)
             if network:
@@ -195,9 +195,11 @@ def _fitting(
         except AuditError:
             continue
         # These two are whole states, too, but not of a block.
-        if equal(states[-1], logits.detach()):
+        if equal(states[-1], logits.detach()) or (
+            not network.heads and states[-1].shape == logits.shape
+        ):
             outer = outer or network.names[-1]
-        elif reads_data(states[0], x):
+        elif reads_data(states[0], x) or (not network.embeds and states[0].numel() == x.numel()):
             outer = outer or network.names[0]
         elif network.depth and None not in network.past[:-1]:
             found.append(network)

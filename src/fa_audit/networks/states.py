@@ -357,9 +357,7 @@ def reading_of(network: Any, x: Tensor) -> str:
             positions = averaged(mean, dims)
             if positions and _any_order(network, x, positions):
                 return mean
-    # A head that reads a vector says nothing about maps before it.
-    maps = dims == 2 and any(len(shape) > 2 for shape in network.shapes)
-    return "spatial mean" if maps else "all features"
+    return "all features"
 
 
 def _token_of(network: Any, x: Tensor) -> str:
