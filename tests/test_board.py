@@ -57,6 +57,14 @@ def test_runs_that_no_paired_test_tells_apart_share_a_rank():
     assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "1", "fa": "1"}  # one seed tells nothing
 
 
+def test_a_seed_that_is_not_finite_and_borderline_checks_are_named():
+    lost = run("dfa", finite=[True, True, False])
+    near = run("fa", depth_distance=[0.03, -0.02, 0.03])
+    rows = board_of(*lost, *near, narrow=True)
+    assert [rows[name]["fires"] for name in ("dfa", "fa")] == ["non-finite", "D3?"]
+    assert "non-finite" in board_of(*lost)["dfa"]["checks"]
+
+
 def test_ranks_follow_the_order_of_accuracies_where_a_noisy_run_ties_with_all():
     high, low, noisy = [0.7] * 3, [0.5] * 3, [0.2, 0.4, 0.6]
     assert ranks(bp=high, fa=low, ep=noisy) == {"bp": "1", "fa": "2", "ep": "2"}

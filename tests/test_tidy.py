@@ -12,10 +12,12 @@ from test_protocol import report_of
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.paths import EVIDENCE, TIDY, RunKey
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures.files import write_figure
 from fa_audit.results.tables.files import write_table
 from fa_audit.results.tidy import (
     read_audits,
+    read_packed,
     read_tidy,
     trajectories_table,
     write_packed,
@@ -30,9 +32,9 @@ def packed(folder, setting, *runs):
     for run in runs:
         for seed in (1, 2):
             key = {"setting": setting, "run": run, "seed": seed}
-            spec = spec_of("resmlp", run, seed=seed).to_dict()
+            spec = spec_of("resmlp", run, seed=seed, depth=1, epochs=1).to_dict()
             audits.append(report_of(0.5).replace(**key, spec=spec, digest="abc"))
-            rows.append(key | {"epoch": 1, "layer": 0})
+            rows += [key | {"epoch": 1, "layer": layer, "test_accuracy": 0.5} for layer in (0, 1)]
     paths = [folder / setting / name for name in EVIDENCE]
     write_packed(paths[0], audits)
     write_tables({paths[1]: pd.DataFrame(rows)})
@@ -51,6 +53,30 @@ def test_audits_read_back_by_setting_and_what_is_none_is_one_line(tmp_path):
         path.write_text(content)
         with pytest.raises(AuditError, match=f"c/audits.json: .*{words}"):
             read_tidy([path])
+
+
+def test_packed_evidence_that_does_not_belong_together_is_refused(tmp_path):
+    audits, history = paths = packed(tmp_path, "main", "dfa")
+    table, whole = pd.read_csv(history), audits.read_text()
+    for change, words in (
+        (table[:-1], "no rows of epoch 1 state 1"),
+        (table.drop(columns="epoch"), "epoch"),
+        (table.assign(test_accuracy="high"), "test_accuracy"),
+        (table.assign(test_accuracy=0.4), "0.4, but 0.5"),
+        (table.assign(seed=3), "seed3"),
+    ):
+        write_tables({history: change})
+        with pytest.raises(AuditError, match=f"main/trajectories.csv: .*{words}"):
+            read_tidy(paths)
+    one, other = read_packed(audits)
+    write_packed(audits, [one, other.replace(thresholds=DiagnosticThresholds.of({"growth": 9.0}))])
+    with pytest.raises(AuditError, match=r"dfa/seed2: another run than .*thresholds\.growth"):
+        read_tidy([audits])
+    records = dict.fromkeys(json.loads(whole)["reports"])
+    for reports, words in ((records, "changed or damaged"), ({}, "found no reports")):
+        audits.write_text(json.dumps({"reports": reports}))
+        with pytest.raises(AuditError, match=words):
+            read_tidy([audits])
 
 
 def test_a_trajectory_is_of_the_run_that_its_path_names_and_whole(tmp_path):

@@ -24,7 +24,7 @@ if MODE == ExecMode.DEFAULT:
 
 @readable
 def entry_in(section, name):
-    """Return its entry, with kind, settings, labels and thresholds filled in."""
+    """Return its entry, with kind, settings and labels filled in."""
     return artefacts.artefact_entry(config, GRID, section, name)
 
 

@@ -41,8 +41,6 @@ class OneLineParser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0 when done, 1 after bad input or a check that failed."""
-    # The user's own code lies in the working folder.
-    sys.path.append(os.getcwd())
     # A terminal of ASCII cannot show '±'.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -50,10 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     answer_shell(parser)
     try:
         with naming_extras():
+            # The user's own code lies in the working folder.
+            sys.path.append(os.getcwd())
             options = parser.parse_args(arguments)
             logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
             status = _run(options)
-            sys.stdout.flush()
+            if sys.stdout:  # a shell may have closed it
+                sys.stdout.flush()
             return status
     except BrokenPipeError:
         # `| head` has read enough; the interpreter's last flush must not fail.

@@ -15,7 +15,7 @@ _MEASURED = "configs/measured.yaml"
 _KEY = (
     "rank: place; shared with those above unless a paired test tells it apart from one of them\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
-    "fires: D1 growth, D2 gradient, C stability, D3 depth; ? is borderline\n"
+    "fires: D1 growth, D2 gradient, C stability, D3 depth; or borderline, with ?\n"
     "seconds: of the shortest training; in parentheses: times bp's"
 )
 

@@ -239,8 +239,8 @@ def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
     Raises:
         AuditError: an entry was changed or removed.
     """
-    found = record.get(_SIGNATURE)
     try:
+        found = record.get(_SIGNATURE)
         same = found is None or _signature(record, found["entries"]) == found["sha256"]
     except FOREIGN:
         same = False

@@ -37,7 +37,7 @@ Shown = tuple[str, str, str, str, "Tidy"]
 def artefact_entry(
     config: Mapping[str, Any], grid: Grid, section: str, name: str
 ) -> dict[str, Any]:
-    """Return the entry of a figure or table, with kind, settings, labels and thresholds filled in.
+    """Return the entry of a figure or table, with kind, settings and labels filled in.
 
     Raises:
         AuditError: the configuration has no such figure or table.
@@ -45,7 +45,7 @@ def artefact_entry(
     entries = config.get(section, {})
     if name not in entries:
         raise unknown(section.removesuffix("s"), name, entries, where="the configuration")
-    entry = {"kind": name} | entries[name] | {"thresholds": config.get("thresholds", {})}
+    entry = {"kind": name} | entries[name]
     settings = grid.named(entry["settings"])
     named = set(settings)
     for member in (grid.settings[setting] for setting in settings):
@@ -162,7 +162,7 @@ def write_shown(
         more: keys that replace those of every entry.
     """
     for section, kind, title, name, tidy in shown:
-        entry = {"kind": kind, "title": title, "labels": {}, "thresholds": {}} | dict(more)
+        entry = {"kind": kind, "title": title, "labels": {}} | dict(more)
         files = [output / f"{name}.{ending}" for ending in ENDINGS[section]]
         _write(section)(entry, inputs, files, tidy=tidy)
         yield from files

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import Metrics, value_of
 from fa_audit.protocol.judge import RULES, Judgement, judge
-from fa_audit.results.seed_group import check_spec
+from fa_audit.results.seed_group import check_spec, group_of
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields
@@ -296,14 +297,22 @@ def read_audits(paths: Sequence[str | Path]) -> list[Audit]:
     """Read audits of trained runs in the order of setting, run and seed.
 
     Raises:
-        AuditError: a file is not an audit of a trained run, or its run is not the one that its path
-            names.
+        AuditError: a file is not an audit of a trained run, its run is not the one that its path
+            names, or seeds of a run differ in more than the seed.
     """
     audits = []
     for path in paths:
         audit = _checked(Audit.read(path), path, RunKey.of(path))
         audits.append(audit.model_copy(update={"audit_sha256": sha256_of(path)}))
-    return sorted(audits, key=key_of)
+    return _by_run(audits)
+
+
+def _by_run(audits: Iterable[Audit]) -> list[Audit]:
+    """Sort audits, and check that seeds of one run differ in nothing else, as `group_of` does."""
+    ordered = sorted(audits, key=key_of)
+    for _, seeds in groupby(ordered, lambda audit: (audit.setting, audit.run)):
+        group_of(list(seeds))
+    return ordered
 
 
 def key_of(audit: Audit) -> RunKey:
@@ -343,14 +352,15 @@ def read_packed(path: str | Path) -> list[Audit]:
     """
     found = read_json(path, _PACKED)
     reports = found.get("reports") if isinstance(found, dict) else None
-    if not isinstance(reports, dict):
+    if not isinstance(reports, dict) or not reports:
         raise AuditError(f"{path}: found no reports; expected {_PACKED}.")
     setting, audits = Path(path).parent.name, []
     for name, record in reports.items():
         where = f"{path}: {name}"
         key = RunKey.of(f"{setting}/{name}")
-        audits.append(_checked(Audit.from_dict(record, where), where, key))
-    return sorted(audits, key=key_of)
+        audit = _checked(Audit.from_dict(record, where), where, key)
+        audits.append(audit.model_copy(update={"path": where}))
+    return _by_run(audits)
 
 
 def read_tidy(
@@ -366,7 +376,8 @@ def read_tidy(
         read: reads the audits; a cache of `read_packed` where several figures show a setting.
 
     Raises:
-        AuditError: as `read_packed`; a trajectory is not a table; or no setting has one of `runs`.
+        AuditError: as `read_packed`; a trajectory is not that of its audit; or no setting has one of
+            `runs`.
     """
     audits: list[Audit] = []
     histories = []
@@ -374,11 +385,32 @@ def read_tidy(
         if path.suffix == ".json":
             audits += read(path)
         else:
-            histories.append(read_table(path))
+            own = [audit for audit in audits if audit.setting == path.parent.name]
+            histories.append(_read_histories(path, own))
     tidy = tidy_of(audits)
     if histories:
         tidy = replace(tidy, trajectories=pd.concat(histories, ignore_index=True))
     return tidy.only(runs)
+
+
+def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:
+    """Read the trajectories of a setting; errors as of `trajectories_table`."""
+    table = read_table(path)
+    expected = f"{path}: expected trajectories of the runs in its audits.json"
+    missing = {*KEY, "epoch", "layer", "test_accuracy"} - set(table)
+    texts = set(table.select_dtypes(exclude="number")) - {"setting", "run"}
+    if missing or (texts and len(table)):
+        raise AuditError(f"{expected}; found no numbers in {listed(sorted(missing | texts), 3)}.")
+    of_run = dict(zip(map(key_of, audits), audits))
+    for key, own in table.groupby(list(KEY), sort=False):
+        audit = of_run.get(RunKey(*key))
+        if audit is None:
+            raise AuditError(f"{expected}; found {RunKey(*key)}.")
+        spec = RunSpec.from_dict(audit.spec or {})
+        where = f"{path}: {audit.run}/seed{audit.seed}"
+        rows = own[["epoch", "layer", "test_accuracy"]].to_dict("records")
+        check_history(rows, spec, audit.headline_acc, audit.stopped_after, where)
+    return table
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:

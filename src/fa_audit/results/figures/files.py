@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_json
 from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
@@ -38,11 +39,26 @@ def write_figure(
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])
     words = {"title": entry["title"], "labels": names(tidy.runs["run"].unique(), entry["labels"])}
-    limits = DiagnosticThresholds.of(entry["thresholds"])
-    figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
+    figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=_limits(tidy))
     if entry.get("wide"):
         figure.set_size_inches(WIDE, figure.get_figheight())
     for path in figures:
         save(figure, path, str(origin))
     if origin_file:
         write_json(origin_file, origin.to_dict())
+
+
+def _limits(tidy: Tidy) -> DiagnosticThresholds:
+    """Return the limits by which all audits were judged.
+
+    Raises:
+        AuditError: they differ.
+    """
+    first, *others = tidy.runs["audit"]
+    for audit in others:
+        if audit.thresholds != first.thresholds:
+            raise AuditError(
+                f"{audit.setting}/{audit.run}: judged by other limits than"
+                f" {first.setting}/{first.run}; expected the same in one figure. Draw them apart."
+            )
+    return first.thresholds

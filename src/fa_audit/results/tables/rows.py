@@ -13,7 +13,7 @@ import pandas as pd
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
 from fa_audit.protocol.checks import four_checks
-from fa_audit.protocol.judge import FOUR, THREE
+from fa_audit.protocol.judge import FOUR, NON_FINITE, THREE
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, judged
 
@@ -82,8 +82,10 @@ def _fires(group: pd.DataFrame) -> str:
     judgement = judged(group)
     fires = []
     for label, name in four_checks().items():
-        if judgement[name].fires:
+        if judgement[name].fires or judgement[name].borderline:
             fires.append(label + "?" * judgement[name].borderline)
+    if not judgement.finite:
+        fires.append(NON_FINITE)
     return " ".join(fires) or "none"
 
 
@@ -102,6 +104,8 @@ def _checks(group: pd.DataFrame) -> str:
         if check.count:
             text += f" (fires in {check.count}/{len(group)})"
         texts.append(text)
+    if not judgement.finite:
+        texts.append(NON_FINITE)
     return "; ".join(texts)
 
 
