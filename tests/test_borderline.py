@@ -122,7 +122,7 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it():
     tidy = seeds_of_bp(*far)
     found = judged(tidy.runs)
     assert found.text(FOUR) == "trustworthy 2/3 (borderline)"
-    assert found.settling == "C borderline; 16 seeds would settle it"
+    assert found.settling == "C borderline; 16 seeds in all would settle it"
     low, _ = found["stability"].around
     assert low == pytest.approx(np.mean(far) - half[0])
     overview = drawn("audit_overview", tidy).axes[2]

@@ -159,7 +159,10 @@ def test_credits_need_a_true_gradient_at_every_state_and_a_comparison_of_the_bac
     warning = AuditWarning(code="gradient not compared", text="The backward pass was not compared")
     changes = [
         {"layers": (*real.layers[:-1], last.replace(grad_norm=1e-9))},
-        {"layers": (*real.layers[:2], lower, last)},
+        {
+            "layers": (*real.layers[:2], lower.replace(layer=2), last.replace(layer=3)),
+            "credit": (*real.credit, real.credit[-1]),
+        },
         {"missing": {1: "untrue"}},
         {"credit": ()},
         {"warnings": (warning,)},

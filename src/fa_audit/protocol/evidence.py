@@ -302,6 +302,17 @@ class Evidence(Model):
     thresholds: Limits = DiagnosticThresholds()
 
     @model_validator(mode="after")
+    def _has_every_state(self) -> Self:
+        places = [state.layer for state in self.layers]
+        blocks = len(places) - 1
+        if places != list(range(blocks + 1)) or len(self.credit) not in (0, blocks):
+            raise ValueError(
+                f"found states {places} and credits of {len(self.credit)} blocks; expected states"
+                " from 0 on, and credits of none or of all blocks between them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _are_cosines(self) -> Self:
         for metrics in (*self.credit, self.deep):
             for name, measured in metrics.items():

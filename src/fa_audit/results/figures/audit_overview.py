@@ -83,7 +83,8 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
     if column == "accuracy":
         # The interval of a margin is drawn around the accuracy, so that it reaches the mark of what
         # is asked where that is borderline.
-        low, high = low + runs["own_frozen_acc"], high + runs["own_frozen_acc"]
+        frozen = runs[f"{kind.baseline}_frozen_acc"]
+        low, high = low + frozen, high + frozen
     looks = style.run_styles(order)
     for row, run in enumerate(order):
         own = runs[runs["run"] == run]
