@@ -7,8 +7,8 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -104,11 +104,11 @@ class Method:
         """
         return nn.Module()
 
-    def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return weights of linear layers and convolutions, each with the tensor of its shape through
-        which gradients travel back in its place, also within a block; none by default.
+    def passing(self, network: Network, state: Any) -> AbstractContextManager[Any]:
+        """Return the context of the training's forward pass, in which gradients inside of blocks and
+        head may be sent back otherwise; by default they are exact.
         """
-        return {}
+        return nullcontext()
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Compute the detached credits of one batch, as a pure function of the arguments.

@@ -55,7 +55,15 @@ def fan_in(weight: Tensor) -> int:
 
 
 class Transported(Method):
-    """A rule that has `partners`."""
+    """A rule whose gradients travel back through `partners`."""
+
+    def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
+        """Return a partner of the same shape for every weight of `partnered_weights`."""
+        raise NotImplementedError
+
+    def passing(self, network: Network, state: Any) -> FeedbackWeights:
+        """Return the context in which weights have their partners."""
+        return FeedbackWeights(self.partners(network, state))
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Carry the error of the outputs of the batch-mean loss down through the partners.

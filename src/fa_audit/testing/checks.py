@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
@@ -23,7 +24,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -474,13 +475,13 @@ _LEAST_COSINE = 0.5
 
 @dataclass(frozen=True)
 class _Reporting(Method):
-    """A method that reports these credits for any batch, with these partners by weights' names."""
+    """A method that reports these credits for any batch, of a learner whose passes it has."""
 
     given: Credits
-    named: dict[str, Tensor]
+    learner: Learner
 
-    def partners(self, network: Network, state: Any) -> dict[nn.Parameter, Tensor]:
-        return {network.get_parameter(name): partner for name, partner in self.named.items()}
+    def passing(self, network: Network, state: Any) -> AbstractContextManager[Any]:
+        return self.learner.method.passing(network, self.learner.state)
 
     def credits(self, *_: Any) -> Credits:
         return self.given
@@ -521,9 +522,7 @@ def _check_step(learner: Learner, batch: Batch) -> None:
         # BatchNorm trains on other states than those of evaluation mode.
         network.train(any(True for _ in network.buffers()))
         given = credits_of(learner, *batch)
-    partners = learner.method.partners(network, learner.state)
-    named = {name: partners[p] for name, p in network.named_parameters() if p in partners}
-    reporting = _Reporting(replace(given, objective=None), named)
+    reporting = _Reporting(replace(given, objective=None), learner)
     plain = build(learner.spec, learner.image_shape, network.classes, reporting).network
     plain.load_state_dict(network.state_dict())
     step(replace(learner, network=plain, method=reporting), *batch)

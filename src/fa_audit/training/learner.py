@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,6 @@ from fa_audit.core.vectors import normalised
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Credits, Method, load_method
-from fa_audit.methods.transport import FeedbackWeights
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
@@ -45,11 +44,8 @@ class Learner:
         return self
 
     def trace(self, x: Tensor) -> Trace:
-        """Run the network on a batch; graphs are local unless the method learns end to end, and
-        lead through the partners of weights that have some.
-        """
-        partners = self.method.partners(self.network, self.state)
-        with FeedbackWeights(partners) if partners else nullcontext():
+        """Run the network on a batch; graphs are local unless the method learns end to end."""
+        with self.method.passing(self.network, self.state):
             return trace(self.network, x, local=not self.method.end_to_end)
 
     def train_mode(self) -> None:
