@@ -34,7 +34,7 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "core/stages.py": "these digests",
     "core/validation.py": "refuses wrong input; changes no right one",
     "protocol/report.py": "words an audit, in reports alone",
-    "protocol/sentences.py": "words an audit, which readers do again",
+    "protocol/sentences.py": "words an audit, in reports alone",
     "documents/document.py": "lays out texts",
     "documents/formats.py": "lays out texts",
     "documents/latex.py": "lays out texts",
@@ -245,6 +245,7 @@ EDITS = {  # the same, and the jobs whose results become stale
     "a default limit": ("protocol/evidence.py", "float = 50.0", "float = 40.0", None),
     "a figure": ("results/figures/cosines.py", "", ADDED, {"figure layers"}),
     "the report": ("protocol/report.py", "", ADDED, {"report_model", "build_report"}),
+    "its sentences": ("protocol/sentences.py", "", ADDED, {"report_model", "build_report"}),
     "claims": ("methods/claims.yaml", "29.59", "11.11", {"table", "board", "build_report"}),
 }
 STALE = {
