@@ -180,6 +180,22 @@ def test_the_field_has_what_its_search_chose():
         assert found[rule] == name_of(rule, float(choice["lr"]), choice["normalise"])
 
 
+def test_what_the_page_says_of_the_search_is_so():
+    page = " ".join((ROOT / "docs/board.md").read_text().split())
+    tried = pd.read_csv(ROOT / "reference/board_search.csv")
+    search = tried.set_index("run")["validation_acc"]
+    first, second = search["dfa"].nlargest(2)
+    assert (
+        first - second == pytest.approx(0.010, abs=5e-4) and "leads the next by 1.0 points" in page
+    )
+    assert "by a standard error, 0.7 points: none is" in page
+    for rule, other in (("pepita", "PEPITA"), ("local_predsim", "LocalPredSim")):
+        names = search.index[search.index.str.endswith(other)].unique()
+        assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
+    of_rules = choices(tried[~tried["run"].str.contains("configs|shallow")])
+    assert of_rules.query("at_edge")["run"].tolist() == ["drtp"] and "**DRTP's choice is at" in page
+
+
 def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
     tried = {("dfa", 1e-3): 0.3, ("dfa", 1e-2): 0.4, ("dfa+frozen", 1e-3): 0.2, ("dfa+frozen", 1e-2): 0.3,
              ("dfa+frozen", 1e-1): 0.1, ("dfa", 1e-4): 0.4}  # fmt: skip
