@@ -28,8 +28,8 @@ def summary_line(rows: pd.DataFrame) -> str:
     """
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{_share(every)}; of trained networks with three seeds on both sides {several.agree} of"
-        f" {several.run}; {every.not_run} not run"
+        f"{_share(every)}; {several.agree} of {several.run} for trained networks with three seeds"
+        f" on both sides; {every.not_run} not run"
     )
 
 
