@@ -41,7 +41,7 @@ EPS = 1e-3
 _ETA = 0.01
 # Draws of every null.
 DRAWS = 20
-# Relative tolerance: a batch's loss is the mean, or the sum, of its samples' losses.
+# Relative distance allowed between a batch's loss and its samples' mean or sum.
 _SAME = 1e-4
 # Entries of the moved states in one pass: more do not fit into the cache.
 _AT_ONCE = 2**16

@@ -349,7 +349,7 @@ def _compare_backward(
 
 
 def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:
-    """Name what is custom between the states and the loss."""
+    """Name custom operations from the states to the loss."""
 
     def run() -> Tensor:
         # A copy: the forward pass may write to its input.

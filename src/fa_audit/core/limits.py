@@ -18,7 +18,7 @@ from fa_audit.core.gpu import (
     visible_gpu_count,
 )
 
-USUAL = 4  # the limit in profiles/slurm
+USUAL = 4  # GPUs at once in profiles/slurm
 
 
 def check_address_space() -> None:

@@ -29,13 +29,13 @@ class Number:
     a power of ten.
     """
 
-    value: float | None  # None where nothing was measured
+    value: float | None  # None if nothing was measured
     decimals: int | None = None  # digits after the point
     deviation: float | None = None  # printed behind ± with the same decimals
     signed: bool = False  # print a plus sign, too
     measured: int = 1  # seeds measured,
-    of: int = 1  # seeds expected; both printed where some are missing
-    absent: str = ""  # printed where the value is missing; a dash if empty
+    of: int = 1  # seeds expected; both printed if some are missing
+    absent: str = ""  # printed if the value is missing; a dash if empty
     interval: tuple[float, float] | None = None  # printed in brackets
 
 

@@ -53,8 +53,8 @@ class BridgeNet(nn.Module):
 
 
 def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Stack the vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``; and ``t_l = l / L``, ``(L +
-    1, 1, 1)``.
+    """Return detached vectors of ``h_0..h_L``, ``(L + 1, B, d)``, and ``t_l = l / L``, ``(L + 1,
+    1, 1)``.
     """
     vectors = torch.stack([network.read(h.detach()) for h in trace.states])
     layers = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype)

@@ -32,7 +32,7 @@ def partnered_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 class Partners(nn.Module):
-    """A random partner of every such weight, shaped like it: ``N(0, 1 / fan_in)``."""
+    """A random partner of each of `partnered_weights`, in its shape: ``N(0, 1 / fan_in)``."""
 
     def __init__(self, network: Network, generator: torch.Generator) -> None:
         super().__init__()
