@@ -115,7 +115,7 @@ def _slopes(
         with torch.no_grad():
             above = [loss(base + step * move) for move in moves[:-1]]
             below = [loss(base - step * move) for move in moves[:-1]]
-        # Central differences: what is even in the step, such as the curvature, cancels.
+        # Central differences cancel terms even in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
         # The longer of both: a gradient of 0 is wrong where the loss changes.
         larger = max(slope.norm().item(), predicted.norm().item())

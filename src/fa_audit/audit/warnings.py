@@ -195,7 +195,7 @@ def accuracy_warnings(
             f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
             " preprocessing, or a wrong accuracy.",
         )
-    # Fitted and tested on different samples, or many features would fit any label.
+    # Tested on samples other than those fitted: many features fit any label.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
     # Two standard errors of a share of 1/2: a few samples say little.
@@ -210,7 +210,7 @@ def accuracy_warnings(
 
 
 def _nearest_mean(fitted: list[Forward], tested: list[Forward]) -> tuple[float, int]:
-    """Return the accuracy of the nearest class mean of ``h_0``, and of how many samples it is.
+    """Return the accuracy of the nearest class mean of ``h_0``, and the count of samples tested.
 
     A baseline whose embedding was trained at all does better than that.
     """

@@ -45,7 +45,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         field = SettingEntry.model_fields[name]
         option = f"--{name.replace('_', '-')}"
         words = f"{field.description}; default {field.default}"
-        # Without a default here, so that an option that repeats the run's name is noticed.
+        # No default: an option that the run's name gives, too, is refused.
         if isinstance(field.default, bool):
             add(option, action=argparse.BooleanOptionalAction, help=words)
         else:

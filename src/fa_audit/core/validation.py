@@ -70,7 +70,7 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
 
 def _problems(error: ValidationError, value: Any) -> Iterator[str]:
-    """Yield one line for each place; of a union pydantic reports every member."""
+    """Yield one line a place; pydantic reports every member of a union."""
     expected: dict[str, list[str]] = defaultdict(list)
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False):

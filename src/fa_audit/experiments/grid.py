@@ -55,11 +55,11 @@ class Setting:
         return asked.spec(depth=depth, seed=seed, **common)
 
     def _has(self, names: Collection[str], run: str) -> bool:
-        """Return whether a run is one of some names, or a snapshot of one of them."""
+        """Return whether names have a run, or the run it is a snapshot of."""
         if run in names:
             return True
         asked = parse_run(run)
-        # A snapshot of the last epoch, and another spelling, would be files of their own.
+        # Not for the last epoch or another spelling: those would be other files.
         is_early = asked.until < self.common["epochs"]
         return is_early and str(asked.whole) in names and str(asked) == run
 

@@ -352,7 +352,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         three=True,
         joint=True,
         four=True,
-        # The paper's limit; there every one from 12 to 693 decides alike.
+        # The paper's limit; 12 to 693 would decide alike on its networks.
         limit="growth",
         side="above",
         unit="factor",
@@ -375,7 +375,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         three=True,
         joint=True,
         four=True,
-        # The paper's limit; there every one from 4.2e-9 to 1.0e-4 decides alike.
+        # The paper's limit; 4.2e-9 to 1.0e-4 would decide alike on its networks.
         limit="reference",
         side="below",
         unit="factor",

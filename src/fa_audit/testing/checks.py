@@ -65,7 +65,7 @@ from fa_audit.training.checkpoint import (
 from fa_audit.training.learner import Learner, build, credits_problem
 from fa_audit.training.resume import Resume
 
-# Auxiliary nets learn to point, errors stay of order one.
+# With these, auxiliary nets learn to point and errors stay near 1.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
 # Relative: gradients that differ only in the order of sums deviate by less.
 _ROUNDING = 1e-3
@@ -488,13 +488,13 @@ class _Reporting(Method):
 
 
 def trains(subject: Subject) -> None:
-    """Expect in every step of a short training that the gradients learned are those that the
-    credits imply. Report the credits that train or that belong to the objective, or declare
-    own_objective; leave the network's parameters and their gradients to the engine.
+    """Expect that every step of a short training learns the gradients that the credits imply.
+    Report the credits that train or that belong to the objective, or declare own_objective; leave
+    the network's parameters and their gradients to the engine.
 
-    The implied gradients are those that the engine computes on another network, which no method has
-    touched, for a method that only reports these credits. If an objective is learned instead, they
-    need only point the same way; an objective of the method's own, not against them.
+    The engine computes the implied gradients on an untouched copy of the network, from these
+    credits alone. Gradients of an objective need only point the same way. Those of the method's
+    own objective must not point against them.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -600,7 +600,7 @@ def sizes(subject: Subject) -> None:
     _check_step(learner, (x, labels))
     top = cosines(learner, x, labels)[-1]
     usual = cosines(subject.build(), *subject.batch(16))[-1]
-    # Other methods have to learn to point first.
+    # Not for methods that have to learn the direction first.
     found = f"a mean cosine of {top:.3f} between the topmost credit and g_L{where}"
     expect(not usual > _LEAST_COSINE or top > _LEAST_COSINE / 2, found)
 
