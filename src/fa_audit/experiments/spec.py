@@ -285,7 +285,7 @@ class RunSpec:
     )
     validation: Annotated[
         float,
-        Field(ge=0, lt=1, description="fraction of the training set that is held out to choose by"),
+        Field(ge=0, lt=1, description="fraction of the training set held out for model selection"),
     ] = 0.0
     snapshot: _Seed | None = None
     monitor: tuple[tuple[str, float], ...] = ()
