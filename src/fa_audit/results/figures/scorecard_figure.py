@@ -42,7 +42,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     ax.axvline(0, **style.NOUGHT)
     ax.grid(axis="y", color="0.9", linewidth=0.3)
     ax.set_xlim(-1.05 * EDGE, 1.05 * EDGE)
-    ax.set_xlabel("distance from the published number\n1: all that its rule allows")
+    ax.set_xlabel("distance from the published number\n1: the most its rule allows")
     style.name_rows(ax, names)
     within = {"within the rule": style.AREA | {"color": style.SHADE}}
     style.legend_below(figure, _MARKS | within)
