@@ -122,7 +122,8 @@ def test_claims_are_those_of_sources_and_say_whether_they_are_reached(monkeypatc
         assert {"source", "where"} <= entry.keys()
         assert ({"data", "network"} <= entry.keys()) == (has_figure == 1)
     named = {entry["setting"] for entry in entries.values() if "setting" in entry}
-    assert named <= load_config(ROOT / "configs/sources.yaml")[0]["settings"].keys()
+    files = (load_config(ROOT / f"configs/{name}.yaml")[0] for name in ("board", "sources"))
+    assert named <= {setting for file in files for setting in file["settings"]}
     known = {name: entries[name] | {"setting": "source"} for name in ("pepita", "dfa")}
     known["drtp"] = entries["drtp"]
     monkeypatch.setattr(board_module, "claims_of_sources", lambda: known)

@@ -80,7 +80,7 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     """
     ranked = with_standings(tidy)
     sources = {entry.get("setting") for entry in claims_of_sources().values()}
-    accuracies = ranked.runs.groupby(["setting", "method"])["accuracy"].mean()
+    accuracies = tidy.runs.groupby(["setting", "method"])["accuracy"].mean()
     settings = tuple(name for name in ranked.settings if name not in sources)
     if not settings:
         raise AuditError("board: found only networks of sources; expected others.")
