@@ -14,14 +14,14 @@ from fa_audit.methods.method import Network, Trace, layer_seed
 
 
 class BridgeNet(nn.Module):
-    """``[LN(h), t, s] -> 3 hidden layers, GELU -> out``.
+    """Predict a vector from a state: ``[LN(h), t, s] -> 3 hidden layers, GELU -> out``.
 
     Args:
-        width: ``d``.
+        width: ``d``, the length of a state's vector.
         classes: ``C``.
         out: length of the output vector.
         hidden: units of each hidden layer.
-        generator: seeds the initialisation, torch's default.
+        generator: seeds torch's default initialisation.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class BridgeNet(nn.Module):
 
         Args:
             h: vectors of states, ``(..., B, d)``.
-            t: depth of each, 0 for the embedding's output and 1 for the last state; broadcasts over
-                ``(..., B, 1)``.
+            t: depth of each state, 0 for the embedding's output and 1 for the last state;
+                broadcasts over ``(..., B, 1)``.
             error: ``s = e``, ``(B, C)``, broadcast over the leading dimensions.
         """
         rows = h.shape[:-1]

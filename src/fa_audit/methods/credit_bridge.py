@@ -36,11 +36,10 @@ from fa_audit.methods.method import Credits, Method, Network, Trace, loss_gradie
 
 
 class CreditBridgeState(nn.Module):
-    """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up
-    is over.
+    """Hold the value net, its moving average, and DFA's feedback matrices for the warm-up.
 
-    The buffer ``warm`` stores the latter in checkpoints. Steps read a copy on the host, so that
-    they do not wait for the device.
+    The buffer ``warm`` tells a checkpoint whether the warm-up is over. Steps read its copy
+    ``is_warm`` on the host, so that they do not wait for the device.
     """
 
     warm: Tensor
@@ -58,7 +57,7 @@ class CreditBridgeState(nn.Module):
         )
 
     def set_warm(self, warm: bool) -> None:
-        """Say whether the warm-up is over."""
+        """Record whether the warm-up is over."""
         self.warm.fill_(warm)
         self.is_warm = warm
 
@@ -115,8 +114,8 @@ class CreditBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the squared errors of ``V``: of its soft minima, and of loss and gradient at the
-        top.
+        """Return the loss of ``V``: its squared errors against the soft minima below, and against
+        loss and gradient at the top.
         """
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()

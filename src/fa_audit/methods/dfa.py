@@ -3,7 +3,7 @@
     a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,
     B_l in R^{d x C}, entries N(0, 1/C)
 
-The embedding has a matrix of its own where block 0 changes the width.
+The embedding has a matrix of its own if block 0 changes the width.
 
 Source: Nokland 2016.
 Constants: none; the variance 1/C is the paper's.
@@ -33,7 +33,7 @@ class DFA(Method):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         first, *widths = state_widths(network)
-        # A network without blocks has no other matrix, either.
+        # The embedding shares block 0's matrix if there is one of the same width.
         if first not in widths[:1]:
             widths.append(first)
         return Feedback([(width, network.classes) for width in widths], 1, generator)
@@ -42,9 +42,7 @@ class DFA(Method):
         return self.projected(network, output_error(trace, labels), state)
 
     def projected(self, network: Network, signal: Tensor, state: Any) -> Credits:
-        """Return a signal ``(B, C)`` through the matrices of all blocks, and through the
-        embedding's.
-        """
+        """Project a signal ``(B, C)`` through every block's matrix and the embedding's."""
         depth = len(network.blocks)
         shared = depth and network.width_of(0) == network.width_of(1)
         blocks = tuple(signal @ state[layer].T for layer in range(depth))

@@ -10,13 +10,12 @@ by 1 - lr * decay a step, as in Kolen-Pollack. According to the source, the othe
 estimate the path from their state to the output.
 
 Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries, uniform
-in +-sqrt(6 / d), and the decay of the feedback are from
-    the authors' code (webstah/dkp-gist, utils/gradfunctions.py).
+    in +-sqrt(6 / d), and the decay of the feedback are from the authors' code (webstah/dkp-gist,
+    utils/gradfunctions.py).
 Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
-with a
-    rate that falls by a fifth every epoch); matrices for vectors even if states are maps; the
-    embedding's matrix; states with skips and before the next normalisation, so that a head after a
-    LayerNorm is no exact partner.
+    with a rate that falls by a fifth every epoch); matrices for vectors even if states are maps;
+    the embedding's matrix; states with skips and before the next normalisation, so that a head
+    after a LayerNorm is no exact partner.
 Constants: none.
 Cost: as DFA, and the optimiser's step for the matrices.
 """
@@ -52,7 +51,7 @@ class DirectKolenPollack(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the output error through every matrix, ``(B, d)``; it trains none of them."""
+        """Return the output error through every matrix, ``(B, d)``; no matrix learns from this."""
         error = output_error(trace, labels)
         return Credits.bottom_up(error @ b.detach().T for b in state)
 
@@ -64,7 +63,7 @@ class DirectKolenPollack(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the loss whose gradient by ``B_l`` is ``mean_B h_{l+1}^T e``, of every matrix."""
+        """Return one loss for all matrices; its gradient by ``B_l`` is ``mean_B h_{l+1}^T e``."""
         error = output_error(trace, labels)
         products = []
         for h, b in zip(trace.states, state, strict=True):

@@ -5,9 +5,9 @@
 This is DFA with a uniform prediction in place of p: no block has to wait for the network's output.
 
 Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target replaces the
-error. Ours: the shift 1/C, with which the target sums to zero. Residual blocks have no bounded
-output, and a
-    target of non-zero mean pushes all samples the same way at every step (docs/methods.md has the
+    error.
+Ours: the shift 1/C, with which the target sums to zero. Residual blocks have no bounded output, and
+    a target of non-zero mean pushes all samples the same way at every step (docs/methods.md has the
     comparison).
 Constants: none; the variance 1/C is ours, as for DFA.
 Cost: one forward, one backward, as BP.

@@ -8,7 +8,7 @@ them.
     g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
     embedding: a_{-1}
 
-With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction where backpropagation's is
+With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction; backpropagation has
 J_l^T a_l.
 
 Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
@@ -18,7 +18,7 @@ Ours: steps per sample (the authors' loss is a batch mean), noise relative to th
 Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
     rate of 3e-3. Lee et al. have 0.34, with an epoch for the inverses before each of the network.
-Cost: BP's, another forward of the blocks, three of the inverses and one backward of those.
+Cost: BP's, another forward pass of the blocks, three forward and one backward of the inverses.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DTP(Method):
     eta: float = 0.33  # step from the last state to its target
     sigma: float = 0.36  # standard deviation of the noise, relative to the state's rms
     hidden: int = 256  # units of the hidden layer of each inverse
-    inverse_rate: float = 7.0  # their learning rate, as a multiple of the run's
+    inverse_rate: float = 7.0  # learning rate of the inverses, as a multiple of the run's
 
     @property
     def state_rate(self) -> float:

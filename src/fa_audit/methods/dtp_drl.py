@@ -11,17 +11,17 @@ logits and back.
     z(h): logits from h on
 
 In a linear network with J_l = dz/dh_l, C x d, the inverses from the logits down to h_l tend to the
-pseudo-inverse of J_l, so that credits are Gauss-Newton steps of least norm. DTP, whose inverses are
-of single blocks, has that only for invertible blocks. With damping, D_l tends to A^T (A A^T +
-lambda)^{-1}, A = D_{l+1} ... D_L J_l, lambda = damping d / 2.
+pseudo-inverse of J_l, so that credits are Gauss-Newton steps of least norm. DTP inverts
+single blocks, and its credits are such steps only if blocks are invertible. With damping, D_l
+tends to A^T (A A^T + lambda)^{-1}, A = D_{l+1} ... D_L J_l, lambda = damping d / 2.
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
 Constants: eta, sigma and damping (there a decay of the feedback) are those of the authors' code for
     CIFAR-10, rounded. Its loss is a batch mean, and its noise has one size for all states.
-    inverse_rate is DTP's, ours here. Theirs is 0.28, with three steps for each of the network's,
-    after ten epochs for the inverses alone. Ours, as in DTP: steps per sample, noise relative to
-    the rms, and the form of inverses; theirs are single tanh layers. With a hidden layer in g_L,
-    credits raised the loss of a short training.
+    inverse_rate is DTP's, our choice. The authors have 0.28, with three steps for each of the
+    network's, after ten epochs for the inverses alone. Ours, as in DTP: steps per sample, noise
+    relative to the rms, and the form of inverses; theirs are single tanh layers. With a hidden
+    layer in g_L, credits raised the loss of a short training.
 Cost: BP's, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
@@ -45,7 +45,7 @@ SMALLEST = 1e-30
 class DTPDRL(DTP):
     eta: float = 0.026  # step from the logits to their target
     sigma: float = 0.1  # standard deviation of the noise, relative to the state's rms
-    damping: float = 1.3e-5  # of the inverses' parameters, beside losses relative to the noise
+    damping: float = 1.3e-5  # weight of the inverses' squared parameters in their loss
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return the nets of DTP and a linear one from the logits to ``h_L``."""
@@ -71,7 +71,7 @@ class DTPDRL(DTP):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the sum of the inverses' relative squared errors on a noise, and their damping."""
+        """Return the inverses' squared errors relative to the noise, summed, plus the damping."""
         misses = []
         for layer, h in enumerate(trace.states):
             with torch.no_grad():

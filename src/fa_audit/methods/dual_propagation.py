@@ -10,8 +10,8 @@ difference.
     one pass from the top down, `steps` fixed-point iterations from h_l in each layer;
     J_l: Jacobian of F_l
 
-With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 plus, over 4 beta, ||s_{l+1} -
-F_l(s_l)||^2 of both s_l and s_{l+1}^+ less that of both and s_{l+1}^-. A linear block's weights
+With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 plus, over 4 beta, ||s_{l+1}^+ -
+F_l(s_l)||^2 summed over both s_l, less the same sum with s_{l+1}^-. A linear block's weights
 follow d times the mean state. As beta -> 0, a_l tends to the gradient, with an error of order
 beta^2, or beta for another alpha; it is the gradient if F_l is linear.
 
@@ -19,9 +19,9 @@ Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier
     2402.08573), whose stable variant has 1 - alpha and alpha in these places.
 Constants: beta 0.01 is the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, a
     nudge as large as a cls token's state here.
-Ours: F_l is the whole block, where an authors' layer has a closed form, the activation of what
-    comes up and down; hence steps, of which one would leave J_l at h_l, where d is the gradient at
-    any beta; CE is linearised at h_L, theirs at the logits.
+Ours: F_l is the whole block; an authors' layer has a closed form, the activation of what comes up
+    and down. Hence `steps`: a single one would leave J_l at h_l, and d would be the gradient at any
+    beta. CE is linearised at h_L, theirs at the logits.
 Cost: BP's, and 2 steps + 2 forward and backward passes of the blocks.
 """
 
@@ -39,7 +39,7 @@ from fa_audit.methods.method import Credits, Method, Network, Trace, added, loss
 @dataclass(frozen=True)
 class DualPropagation(Method):
     beta: float = 0.01  # strength of the nudge
-    alpha: float = 0.5  # its share that s^- has; 1/2: both ways alike
+    alpha: float = 0.5  # share of beta in s^-; 1/2 nudges both ways alike
     steps: int = 2  # iterations for each pair
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:

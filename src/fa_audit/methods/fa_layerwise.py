@@ -3,9 +3,10 @@
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
     on the way back each W of head and blocks, also within a block, is replaced by its partner B
 
-Every gradient that passes a layer, within a block and in the head, too, passes its partner, as in
-its source and in most libraries; skips, normalisations and activations are exact. The rule `fa`
-replaces the whole Jacobian of a block, skip included, and is exact within blocks and in the head.
+Every gradient goes back through the partners instead of the weights, also within blocks and in the
+head, as in the source and in most libraries. Skips, normalisations and activations are exact. The
+rule `fa` replaces the whole Jacobian of a block, skip included, and is exact within blocks and in
+the head.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours.

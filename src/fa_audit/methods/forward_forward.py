@@ -21,11 +21,11 @@ Ours: <x, r>, as credits draw nothing: its floor is uniform modulo C - 1 as r va
     states of blocks, where his are of ReLUs; images not divided by their rms; no peer
     normalisation.
 
-The head is trained by the engine on the network's plain forward pass, which no rule can change. His
-softmax reads a pass with a neutral label, 1/C at each place, where ours has pixels; states
-normalised between layers; and all layers but the first, not the last alone. So accuracy says what a
-linear head makes of the features, `classify` what the losses learned. An audit compares a_l with
-the gradient of the plain image's cross-entropy, which nothing descends: a cosine near 0 means
+The engine trains the head on the network's plain forward pass; no rule can change that. His softmax
+reads a pass with a neutral label (1/C at each place, where ours has pixels), states normalised
+between layers, and all layers but the first, not only the last. So accuracy shows what a linear
+head makes of the features, and `classify` what the losses learned. An audit compares a_l with the
+gradient of the plain image's cross-entropy. No layer descends that loss: a cosine near 0 means
 another objective.
 Cost: three forward passes, two backward passes within blocks.
 """
@@ -65,7 +65,7 @@ class ForwardForward(Method):
         sign = torch.cat([-torch.ones_like(labels), torch.ones_like(labels)])
         objective = added(F.softplus(sign * goodness(h)).mean() for h in states)
         slopes = torch.autograd.grad(objective * len(labels), states, retain_graph=True)
-        # For the right labels and for the wrong ones.
+        # The first half of the rows has the right labels, the second half the wrong ones.
         means = (network.read_gradient(torch.add(*slope.chunk(2))) for slope in slopes)
         return Credits.bottom_up(means, normalise=False, objective=objective)
 

@@ -7,9 +7,9 @@ direction.
     n . dloss/dv = <softmax(A v + b) - y, A n>, a forward derivative
     blocks and embedding descend <v, a_l>, A and b their losses, the head its cross-entropy
 
-a_l is the gradient of `local_pred` on average over n. A single one is sqrt(d + 2) times as long and
-points almost anywhere, at a mean cosine of sqrt(2 / (pi d)): an audit, which sees single ones,
-shows this variance as cosines near 0.
+a_l is the gradient of `local_pred` on average over n. The credit of a single n is
+sqrt(d + 2) times as long and points almost anywhere, at a mean cosine of sqrt(2 / (pi d)).
+Audits see single draws, so this variance appears as cosines near 0.
 
 Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of
     local classifiers and one n a step as in their code (google-research, local_forward_gradient,
@@ -18,11 +18,11 @@ Ours: one n for a block, whose inside is exact, where they perturb every layer's
     loss and one n for a state's vector, where they have one for each patch and group of channels;
     no normalisation before a classifier; the loss on h_0.
 
-Credits draw nothing and follow a sample wherever it stands, so that n is a function of the image x,
-which is drawn anew for every minibatch: n = Phi^-1(2 |z - round(z)|), z = c W + w, with c 16 fixed
-random projections of x, and W and w of N(0, 10^2). Every n is normal up to 4.8, and those of two
-images whose root mean square difference is above 0.1 are independent.
-Constants: those, ours.
+Credits draw no numbers, and a sample's credit does not depend on its place in the batch. So n is a
+function of the image x, drawn anew for every minibatch: n = Phi^-1(2 |z - round(z)|), z = c W + w,
+with c 16 fixed random projections of x, and W and w of N(0, 10^2). Every n is normal up to 4.8, and
+those of two images whose root mean square difference is above 0.1 are independent.
+Constants: the numbers of the last paragraph, ours.
 Cost: as `local_pred`, and W.
 """
 
@@ -73,7 +73,7 @@ class ForwardGradient(LocalPred):
             # The forward derivative <dloss/dv, n>, from the closed form of the loss's slope.
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
-            # Its value is zero, and its gradient by v is a.
+            # `along` is zero, and its gradient by v is a.
             along = ((v - v.detach()) * a).sum() / len(labels)
             objectives.append(F.cross_entropy(logits, labels) + along)
         return Credits.bottom_up(credits, normalise=False, objective=added(objectives))

@@ -38,6 +38,6 @@ class FRSF(FALayerwise):
         return Magnitudes(network, generator)
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return the present signs with the magnitudes of the state."""
+        """Return the current signs of the weights times the state's magnitudes."""
         magnitudes = super().partners(network, state)
         return {weight: m * weight.detach().sign() for weight, m in magnitudes.items()}

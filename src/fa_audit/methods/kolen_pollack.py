@@ -30,7 +30,7 @@ class KolenPollack(FALayerwise):
     decays_state: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return a partner B for every weight of blocks and head, which the optimiser moves."""
+        """Return a partner B for every weight of blocks and head; the optimiser moves it."""
         return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:

@@ -9,13 +9,13 @@
     the sum over states teaches embedding, blocks, A, b and M; the head descends its cross-entropy
 
 Credits are not normalised: they are gradients of losses that blocks descend themselves. In a ViT
-h_0's cls token is the same for all images, so that sim teaches its embedding rounding.
+h_0's cls token is the same for all images, so that sim's gradient there is rounding error only.
 
 Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
 Constants: beta 0.99 is the paper's.
-Ours: nets read vectors also where states are maps, whose sim convolves and takes deviations over
-    positions there; torch's initialisation, where A begins at 0 there; the net on h_0, which is not
-    a layer's output there.
+Ours: nets read vectors even if states are maps (their sim then convolves and takes deviations over
+    positions); torch's initialisation (their A begins at 0); the net on h_0 (to them no layer's
+    output).
 Cost: BP's, and the small nets'.
 """
 

@@ -21,7 +21,7 @@ from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load, naming_errors
 from fa_audit.methods import METHODS
 
-# As X: methods take every type of their functions from this module.
+# `as X` exports them again: methods import all types of their functions from this module.
 from fa_audit.networks.network import Network as Network
 from fa_audit.networks.trace import Trace as Trace
 
@@ -50,7 +50,7 @@ class Credits:
 
     @classmethod
     def bottom_up(cls, vectors: Iterable[Tensor], **given: Any) -> Credits:
-        """Make credits of the embedding's and every block's, bottom to top, and other fields."""
+        """Build credits from vectors, the embedding's first; `given` has the other fields."""
         embedding, *blocks = vectors
         return cls(tuple(blocks), embedding, **given)
 
@@ -70,13 +70,13 @@ class Method:
     Attributes:
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only
             audited.
-        random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for
-            its cosine.
+        random_feedback: `init_state` draws feedback at random, so that fresh draws give
+            the null distribution of its cosine.
         across_samples: a sample's credit depends on other samples of its batch, for instance
             through centred errors or negatives.
         own_objective: `Credits.objective` is another loss than the network's, as in forward-forward
-            and layer-wise training. Credits are gradients of parts of it, and it must separate
-            right labels from wrong ones.
+            and layer-wise training. Credits are gradients of its parts, and the objective must
+            separate right labels from wrong ones.
         greedy: blocks learn one after another, and stay as they are after their turn.
         decays_state: the optimiser's weight decay also acts on the parameters of the state.
         equal_widths: the method treats all states alike, so that blocks may not change their shape.
@@ -105,8 +105,9 @@ class Method:
         return nn.Module()
 
     def passing(self, network: Network, state: Any) -> AbstractContextManager[Any]:
-        """Return the context of the training's forward pass, in which gradients inside of blocks and
-        head may be sent back otherwise; by default they are exact.
+        """Return a context for the training's forward pass.
+
+        It may change the gradients that go back inside blocks and head; by default they are exact.
         """
         return nullcontext()
 
@@ -116,7 +117,7 @@ class Method:
         It may run parts of the network again: the engine protects running statistics of BatchNorm.
 
         Args:
-            trace: local unless the method is `end_to_end`.
+            trace: the forward pass, with local graphs unless the method is `end_to_end`.
             labels: ``(B,)``.
             state: what `init_state` returned.
         """
@@ -184,7 +185,7 @@ class Feedback(nn.Module):
     """Fixed random feedback matrices ``B_0, B_1, ...``, saved with the checkpoint.
 
     Args:
-        shapes: of the matrices.
+        shapes: the shape of every matrix.
         fan_in: the side, 0 or 1, over which a credit sums: entries are ``N(0, 1 / shape[fan_in])``.
     """
 

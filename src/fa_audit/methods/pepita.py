@@ -13,11 +13,11 @@ source, training brings that about.
 
 Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 /
     inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1].
-Ours: range(x), because ours are standardised: 4.1 on CIFAR-10 where an image has black and white,
-    3.8 in the mean of augmented images; the head learns from the cross-entropy of the first pass,
+Ours: range(x), because our pixels are standardised: 4.1 for a CIFAR-10 image with black and white,
+    3.8 on average over augmented images; the head learns from the cross-entropy of the first pass,
     theirs from the error of the second; no dropout, which they share between the passes; states
-    of a block, with their skips; a block's gradient is exact, with the slope of a nonlinearity in
-    it, where theirs has none.
+    of a block, with their skips; a block's gradient is exact and includes the slopes of its
+    nonlinearities, which theirs leaves out.
 Constants: strength 0.05, theirs.
 Cost: two forward passes, one backward pass within blocks; F.
 """
@@ -55,7 +55,7 @@ class PEPITA(Method):
         second = run(network, trace.x + shift.reshape(trace.x.shape), local=True)
         moves = [(h - other).detach() for h, other in zip(trace.states, second.states, strict=True)]
         outputs = (second.states[0], *second.residuals)
-        # The second pass learns, from differences that the first one fixes.
+        # Only the second pass learns; the differences of the passes are constants.
         products = [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
         objective = torch.stack(products).sum() / len(labels)
         slopes = map(network.read_gradient, moves)

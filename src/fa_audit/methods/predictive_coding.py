@@ -14,9 +14,8 @@ J_l^T a_l), and teach that pass's states.
 Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
     2006.04182).
 Ours: cross-entropy on the logits, not a squared loss; T 20, which costs as much as EP and leaves
-the
-    lowest errors too short (their code has 50 to 100).
-Constants: alpha 0.2, from the latter's code.
+    the lowest errors too short (their code has 50 to 100).
+Constants: alpha 0.2, from the code of Millidge et al.
 Cost: as EP; fixed: T backward passes.
 """
 
@@ -35,8 +34,8 @@ from fa_audit.methods.method import Credits, Method, Network, Trace
 
 @dataclass(frozen=True)
 class PredictiveCoding(Method):
-    steps: int = 20  # T, of the relaxation
-    alpha: float = 0.2  # their size
+    steps: int = 20  # T, steps of the relaxation
+    alpha: float = 0.2  # size of a step
     fixed: bool = False  # hold predictions and Jacobians at the forward pass
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:

@@ -3,7 +3,7 @@
     t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,
     n: values of h_0
     h_{l+1} = split_l(h_l),  t_{l+1} = split_l(t_l),    their inputs detached
-    loss_l = CE(z, y),    z_c = h_l . t_l^c, of maps and tokens the mean over positions
+    loss_l = CE(z, y),    z_c = h_l . t_l^c, for maps and tokens the mean over positions
     a_l = d loss_{l+1} / dh_{l+1},    embedding: d loss_0 / dh_0
     the sum over states teaches embedding, S and blocks, each loss its own layer only, through
         images and labels
@@ -17,7 +17,7 @@ Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723) and their code
     its detached input by cross-entropy. Their examples compare with the labels of the batch instead
     (v9, v14, v15). As there, BatchNorm normalises labels apart from images in training; audits do
     so by the running statistics, which are those of images.
-Ours: skips, tokens, states that are not rectified as t_0 is.
+Ours: skips; tokens; states that, unlike t_0, are not rectified.
 Constants: none.
 Cost: BP's, and passes of C labels.
 """
@@ -57,7 +57,7 @@ class SigProp(Method):
             # A state above frozen blocks needs a gradient for its credit.
             if not h.requires_grad:
                 h = h.detach().requires_grad_()
-            # ``<h_i, t_c>``, the mean over positions or tokens.
+            # ``<h_i, t_c>``, averaged over positions or tokens.
             scores = h.flatten(1) @ t.flatten(1).T * (network.width_of(layer) / h[0].numel())
             states.append(h)
             losses.append(F.cross_entropy(scores, labels, reduction="sum"))

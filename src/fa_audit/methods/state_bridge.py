@@ -78,8 +78,8 @@ class StateBridge(Method):
 
 
 def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Return the states ``h_0..h_{L-1}`` and their depths (without blocks ``h_0``), from which G
-    predicts.
+    """Return the inputs of G: the states ``h_0..h_{L-1}`` and their depths; ``h_0`` without
+    blocks.
     """
     vectors, t = stacked_states(network, trace)
     inputs = max(len(network.blocks), 1)
@@ -90,7 +90,7 @@ def _misses(network: Network, trace: Trace, labels: Tensor, state: Any) -> Tenso
     """Return prediction minus target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
-    # A state of zeros, as ReLUs can make it, stays one.
+    # ReLUs can make a state of zeros, which stays zero.
     target = last / rms(last).clamp_min(SMALLEST_RMS)
     predicted: Tensor = state(h, t, output_error(trace, labels))
     return predicted - target

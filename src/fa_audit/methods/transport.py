@@ -62,11 +62,11 @@ class Transported(Method):
         raise NotImplementedError
 
     def passing(self, network: Network, state: Any) -> FeedbackWeights:
-        """Return the context in which weights have their partners."""
+        """Return the context in which gradients travel through the partners."""
         return FeedbackWeights(self.partners(network, state))
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Carry the error of the outputs of the batch-mean loss down through the partners.
+        """Carry the gradient of the batch-mean loss down through the partners of head and blocks.
 
         Raises:
             AuditError: a weight is not used by a linear layer or convolution; the weight itself
@@ -83,7 +83,7 @@ class Transported(Method):
                 following = network.split(layer, h)[1]
                 (credit,) = torch.autograd.grad(following, h, credit)
                 descending.append(credit)
-        # A weight that no layer passes would carry the credit itself.
+        # A weight that F.linear and F.conv2d never get would carry the credit itself.
         unused = partners.keys() - passed.used
         bypassed = [name for name, p in network.named_parameters() if p in unused]
         if bypassed:
@@ -96,8 +96,9 @@ class Transported(Method):
 
 
 class FeedbackWeights(TorchFunctionMode):
-    """In this context linear layers and convolutions compute with their weights, but send gradients
-    through partners of the same shape; `used` collects these weights.
+    """Send the gradients of linear layers and convolutions through partners of their weights.
+
+    Outputs do not change. `used` collects the weights of the layers that ran in this context.
     """
 
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:

@@ -6,7 +6,7 @@
 Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
     Wan, Zhai 2026.
 Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that preserves norms.
-Cost: a forward with both weights and BP's backward, and for the credit both again.
+Cost: a forward pass with both weights and BP's backward pass; both again for the credit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fa_audit.methods.transport import Transported, fan_in, partnered_weights
 
 class USF(Transported):
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return the present signs of the weights."""
+        """Return the current signs of the weights, times ``1 / sqrt(fan_in)``."""
         signs = {}
         for _, weight in partnered_weights(network):
             signs[weight] = weight.detach().sign() * fan_in(weight) ** -0.5

@@ -35,13 +35,13 @@ FEWEST = 6
 @dataclass(frozen=True)
 class WeightMirror(FALayerwise):
     eta: float = 0.01  # rate of the mirror
-    decay: float = 0.01  # what B loses of itself in a step
+    decay: float = 0.01  # share of B that a step removes
     sigma: float = 1.0  # standard deviation of the noise
-    draws: int = 128  # n, of the noise in a step; more for a weight of a large fan-in
+    draws: int = 128  # n, noise vectors in a step; more if a weight's fan-in is large
 
     @torch.no_grad()
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        """Move every partner towards its weight, by noise that the weight alone transmits."""
+        """Move every partner towards its weight, by noise sent through that weight alone."""
         for name, weight in partnered_weights(network):
             shape = (max(self.draws, fan_in(weight) // FEWEST), fan_in(weight))
             drawn = torch.randn(shape, generator=randomness, device=randomness.device)
