@@ -34,8 +34,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file atomically: fill a temporary file beside `path`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
-    leaves half a file under the final name. For a link, the target is replaced; devices and
-    pipes are written to.
+    leaves half a file under the final name. If `path` is a link, its target is replaced. Devices
+    and pipes are written to directly.
 
     Raises:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
@@ -63,7 +63,7 @@ def _replace(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
-    # The folder, too: the new name is lost with it.
+    # Flush the folder, too: a power cut could lose the new name.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -104,7 +104,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write indented JSON atomically; replace NaN and infinities by flags before.
+    """Write indented JSON atomically; replace NaN and infinities first (`as_json`).
 
     Raises:
         ValueError: a value is NaN or infinite.
@@ -113,7 +113,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Refuse to write over what is read.
+    """Refuse an output that would overwrite an input.
 
     Raises:
         AuditError: `output` is one of the `inputs`.
@@ -173,7 +173,7 @@ def read_tensors(
     Args:
         load: ``safetensors.torch.load`` or ``safetensors.numpy.load``.
         key: entry of the file's metadata that holds the description, as JSON.
-        digest: computes that entry of description and tensors.
+        digest: computes ``sha256`` from the description and the tensors.
         hint: says what to do about a damaged file.
 
     Raises:

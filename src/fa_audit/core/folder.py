@@ -13,8 +13,8 @@ from pathlib import Path
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import exclusive, not_written
 
-BLOCK = 4096  # bytes: what file systems hand out
-_held = contextlib.ExitStack()  # until the process ends, however it ends
+BLOCK = 4096  # bytes, the unit in which file systems give out space
+_held = contextlib.ExitStack()  # locks, held until the process ends, however it ends
 
 
 def check_writable(roots: Iterable[str | Path]) -> None:

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 _NORMAL_95 = 1.96  # standard deviations on either side
-AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input
-NON_FINITE = ("nan", "inf", "-inf")  # JSON has no such numbers, and they are written as texts
+AT_INPUT = "_at_input"  # suffix of metrics that compare a credit at its block's input
+NON_FINITE = ("nan", "inf", "-inf")  # JSON lacks these numbers, so they are written as texts
 
 
 def at_both_sides(*names: str) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ Interval = tuple[Number, Number]
 class Model(BaseModel):
     """A mapping whose known keys are checked; others are ignored."""
 
-    # Parts were checked when they were built, and are not checked again within a whole.
+    # Parts were checked when they were built; a model that holds them checks them no more.
     model_config = ConfigDict(frozen=True, extra="ignore", revalidate_instances="never")
 
     def replace(self, **changes: Any) -> Self:

@@ -70,8 +70,8 @@ def origin_of(
 
 
 def process_origin(device: torch.device | str) -> dict[str, Any]:
-    """Describe this process and its device as JSON types; the same code on the same machine is
-    equal.
+    """Describe this process and its device as JSON types, equal for the same code on the same
+    machine.
     """
     from fa_audit.core.numerics import describe_numerics
 

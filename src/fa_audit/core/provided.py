@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# The working folder; then links to the checkout, or in an installed package their files.
+# The working folder first; then links to the checkout, or files in an installed package.
 _PLACES = (Path(), PACKAGE / "provided")
 
 

@@ -106,7 +106,7 @@ def naming_errors(
     """Turn an exception in a user's own code into one error that names the line.
 
     Args:
-        inside: do so only if the traceback passes through that file.
+        inside: do so only if the traceback passes through the file of `name`.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -166,7 +166,7 @@ def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
         ) from error
 
 
-EXTRAS = {  # by package, the extra that it comes with
+EXTRAS = {  # package -> the extra that installs it
     **dict.fromkeys(("matplotlib", "pandas", "scipy", "yaml"), "plots"),
     "jinja2": "report",
     **dict.fromkeys(("accelerate", "transformers"), "transformers"),
@@ -174,7 +174,7 @@ EXTRAS = {  # by package, the extra that it comes with
     "argcomplete": "completion",
     "lightning": "lightning",
 }
-# The system's words for a limit, and the user's.
+# Words of the system's error -> the limit that the user can raise.
 _LIMITS = {
     "failed to map": "memory (`ulimit -v`, or your batch job's)",
     "Too many open files": "open files (`ulimit -n`)",
@@ -199,7 +199,7 @@ def naming_extras() -> Iterator[None]:
             f"'fa-audit[{EXTRAS[package]}]'"
         ) from error
     except (ImportError, OSError) as error:
-        # A process at its limit fails at the next import, with an error of the linker's own.
+        # A process at its limit fails at the next import, with the linker's error.
         for words, limit in _LIMITS.items():
             if words in str(error):
                 raise AuditError(f"{error}; raise the limit of {limit}.") from error

@@ -67,8 +67,8 @@ _TEXTS = ("documents/",)
 _REPORT = ("protocol/report.py", "protocol/sentences.py")
 _LOOK = "results/figures/paper.mplstyle"
 
-# By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder
-# where a slash ends it.
+# For each script in workflow_scripts/: the package's files that it needs outside of FOLLOWED. A
+# name with a slash at its end means all files of a folder.
 STAGES: dict[str, tuple[str, ...]] = {
     "prepare_data": ("core/randomness.py",),
     "train": (*NETWORK, *TRAINING),
@@ -98,8 +98,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "methods/claims.yaml",
     ),
 }
-# Whatever a stage runs counts with what it imports from these rooms, and from the folders of its
-# user.
+# Imports of a stage's files count if they come from these rooms or from the user's folders.
 FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
@@ -159,8 +158,8 @@ def _with_imports(files: Iterable[Path]) -> list[Path]:
     """Return files and their imports, direct or not, from the rooms in `FOLLOWED` and the user's
     folders.
 
-    `__init__` files of the package are left out: they hold registries, whose entries `code_digest`
-    takes.
+    `__init__` files of the package are left out, because they hold registries: `code_digest` takes
+    single entries.
     """
     found = set(files)
     waiting = list(found)
@@ -241,8 +240,8 @@ def _content(path: Path, texts: bool) -> str:
     """Return a digest of what a file computes.
 
     Args:
-        texts: whether the texts of this package count. A user's always do, and so do the codes of
-            warnings.
+        texts: whether the texts of this package count. Texts in user's files always count, and so
+            do the codes of warnings.
     """
     if path.suffix != ".py":
         return sha256_of(path)

@@ -70,7 +70,7 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
 
 def _problems(error: ValidationError, value: Any) -> Iterator[str]:
-    """Yield one line a place; pydantic reports every member of a union."""
+    """Yield one line per place; pydantic has one for every member of a union."""
     expected: dict[str, list[str]] = defaultdict(list)
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False):
@@ -78,7 +78,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         if problem["type"] == "missing":
             place = f"{place}.{problem['loc'][-1]}".removeprefix(".")
             found[place] = "."
-        elif problem["type"] == "value_error":  # of a validator, which says what it found
+        elif problem["type"] == "value_error":  # a validator's text says what it found
             message = message.removeprefix("Value error, ")
         else:
             found[place] = f"; found {shortened(problem['input'])}."

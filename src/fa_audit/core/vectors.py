@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fa_audit.core.measured import Measured
 
-RMS_FLOOR = 1e-6  # of credits, as published
-SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
+RMS_FLOOR = 1e-6  # added to the rms of credits, as published
+SMALLEST = 1e-30  # replaces a floor of 0, which could divide zeros by zero
 WITHOUT_ANGLE = "no sample where both vectors are finite and non-zero"
 
 

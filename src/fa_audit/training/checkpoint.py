@@ -83,7 +83,7 @@ def load_checkpoint(
         architecture: the ``package.module:Class`` that the file is allowed to name; required if its
             architecture is not registered.
 
-        Raises:
+    Raises:
         AuditError: the file is missing, damaged or no checkpoint; its tensors do not fit its
             specification; or it names a method or architecture that is neither registered nor
             given.
@@ -126,7 +126,7 @@ def _described(method: Method) -> dict[str, Any]:
 
 def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     """Return the registered method of a name with the constants of a checkpoint."""
-    # The class, too: a registered name may since stand for another one.
+    # Compare the class, too: the name may stand for another class by now.
     if METHODS.get(name) != stored["class"]:
         raise _not_imported("method", name)
     return replace(load_method(name), **stored["constants"])

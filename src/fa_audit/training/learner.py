@@ -59,8 +59,8 @@ class Learner:
             block.eval()
 
     def optimiser(self) -> Optimiser:
-        """Return the optimiser of all parameters that learn. Frozen ones are left out: it would
-        decay them.
+        """Return the optimiser of all parameters that learn. Frozen ones are left out, since weight
+        decay would change them.
         """
         decay = self.spec.weight_decay
         state_decay = decay if self.method.decays_state else 0.0
@@ -118,7 +118,7 @@ def build(
         options["depth"] = 0
     size = {"image_shape": image_shape, "classes": classes}
     method = method or load_method(spec.method)
-    # Weights, then feedback: the draws after `torch.manual_seed(seed)`.
+    # The order matters: weights, then feedback, as after `torch.manual_seed(seed)`.
     with seeded(spec.seed):
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         network.image_shape = image_shape
@@ -164,7 +164,7 @@ def _check_network(name: str, network: Network, classes: int, depth: int | None)
         vectors = [tuple(network.read(h).shape) for h in states]
     blocks = len(network.blocks)
     widths = network.widths or (network.width,) * (blocks + 1)
-    # What, as found, as expected.
+    # Name, found value, expected value.
     properties = [
         ("classes", network.classes, classes),
         ("logits", tuple(logits.shape), (2, classes)),
@@ -198,7 +198,7 @@ def checked_credits(learner: Learner, x: Tensor, labels: Tensor, *, strict: bool
     """Return the credits of a batch.
 
     Args:
-        strict: refuse another type than the network's, NaN and infinities, too.
+        strict: also refuse NaN, infinities and another type than the network's.
 
     Raises:
         AuditError: they are not one ``(B, d)`` per block and one for the embedding.
@@ -224,7 +224,8 @@ def credits_problem(
     Credits of a wrong shape would broadcast, train and be audited.
 
     Args:
-        dtype: the type that they must have, and then be finite, too; audits measure the latter.
+        dtype: the type that they must have; they must then be finite, too. Audits pass None,
+            because they measure credits of any type, finite or not.
     """
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
@@ -266,7 +267,7 @@ def learn(
     with keeping_statistics(learner.network):
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:
-            # Without `inputs` it would also reach what a method did not detach of the network.
+            # Without `inputs`, gradients could reach parts of the network that are not detached.
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
         terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
     # One backward pass from several places: no state's graph reaches another part.
@@ -311,13 +312,13 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
 def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tensor:
     """Return the gradient of ``mean <output, r(credit)>`` at `output`, shaped like `output`.
 
-    The mean is over samples, and over tokens or positions if the state has them; each gets the
-    credit.
+    The mean is over samples, and over tokens or positions if the state has them; each of these
+    gets the credit.
 
     Args:
         output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
         credit: ``(B, d)``.
-        floor: of ``r``; None leaves the credit as it is.
+        floor: added to the root mean square in ``r``; None leaves the credit as it is.
     """
     signal = credit if floor is None else normalised(credit, floor)
     # Divided by the number of tokens or positions, and by that of samples.

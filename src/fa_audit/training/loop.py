@@ -35,7 +35,7 @@ from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 from fa_audit.training.trajectory import Row
 
-# Samples of the second gradient norm, as of the published snapshots.
+# Samples of the second gradient norm, as in the published snapshots.
 WIDE = 1024
 Batches = list[tuple[Tensor, Tensor]]
 # An untrained network has seen no minibatches.
@@ -51,7 +51,7 @@ class Trained:
         learner: the network and its method after the last epoch.
         history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None for a quantity that
             does not exist. An untrained network has the rows of epoch 0.
-        accuracy: fraction of the whole test set, after the last epoch.
+        accuracy: accuracy on the whole test set after the last epoch.
         seconds: wall time of training, without interruptions.
         stopped_after: the epoch after which the monitor ended the training early, or None.
         validation_accuracy: accuracy on the held-out samples after the last epoch, or None.
@@ -78,7 +78,7 @@ def train(
     A snapshot has the bits that the whole run has after that epoch.
 
     Args:
-        resume: the file that keeps the state, and from which to continue; None keeps nothing.
+        resume: the file in which to save the state, and from which to continue; None saves none.
         method: an instance to use in place of the method that `spec.method` names.
 
     Raises:
@@ -116,7 +116,7 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
     # The first epoch is saved at once.
     due = 0.0
     for epoch in range(progress["epoch"], spec.last_epoch):
-        # Asked before an epoch, so that a resumed training stops where the first one did.
+        # Checked before an epoch, so that a resumed training stops where the first one did.
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
@@ -170,7 +170,7 @@ def _run_epoch(
     optimiser.lr.fill_(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
-    # Draws of their own for every epoch and purpose: a resumed epoch has the same.
+    # Every epoch and purpose has its own stream, so that a resumed epoch draws the same.
     noise = generator(spec.seed, "method", epoch, device=padded.device)
     # Read once: no step waits for the device.
     total, hits = torch.zeros(2, device=padded.device)
@@ -212,9 +212,9 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch. A row's growth and cosines belong to the block that
-    reads the state: ``a_l`` with ``g_{l+1}`` at its output and, as ``cosine_at_input``, with
-    ``g_l``. ``grad_norm_1024`` belongs to the mean loss of the first 1,024 test samples, or of all
-    if there are fewer.
+    reads the state: ``cosine`` compares ``a_l`` with ``g_{l+1}`` at the block's output, and
+    ``cosine_at_input`` with ``g_l``. ``grad_norm_1024`` belongs to the mean loss of the first 1,024
+    test samples, or of all if there are fewer.
     """
     several = test[: -(-WIDE // len(test[0][1]))]
     wide = [torch.cat(parts)[:WIDE] for parts in zip(*several)]
@@ -251,5 +251,5 @@ def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, 
     """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this
     batch.
     """
-    # Audits call this, too, whose method may be another than the one that was trained with.
+    # Audits call this, too, and their method may differ from the one that trained.
     return checked_credits(learner, x, labels, strict=False).blocks

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-# The column that decides, at the last state.
+# The column of the last state that each reference check reads.
 _GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 

@@ -1,4 +1,7 @@
-"""Optimisers by torch's functional forms. torch.optim imports the compiler, 1.1 s for every job."""
+"""Optimisers by torch's functional forms.
+
+Importing torch.optim would import the compiler, which takes 1.1 s in every job.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from torch.optim.sgd import sgd
 # The defaults of torch.optim.AdamW.
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 MOMENTUM = 0.9
-# By rule, what it remembers of a parameter.
+# The moments that each rule keeps of a parameter.
 _REMEMBERED = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "sgd": ("momentum",)}
 _Moments = dict[str, Tensor]
 
 
 class Optimiser:
-    """Minimise all parameters by one rule.
+    """Update all parameters by one rule, AdamW or gradient descent with momentum.
 
     Attributes:
         lr: learning rate of the next step, a scalar on the parameters' device, so that no step
@@ -110,7 +113,7 @@ class Optimiser:
         for parameters, norm in self.clips:
             gradients = {id(p.grad): p for p in parameters if p.grad is not None}
             own = {key: p for key, p in gradients.items() if key not in clipped}
-            # Torch divides by the norm plus 1e-6: what is clipped ends just below `norm`.
+            # Torch divides by the norm plus 1e-6: clipped gradients end just below `norm`.
             nn.utils.clip_grad_norm_(own.values(), norm)
             clipped |= own.keys()
 

@@ -109,7 +109,7 @@ def write_run(
     Args:
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time
             and provenance.
-        origin: everything that decided the bits; `fingerprint` in the file.
+        origin: the text of `training_origin`; the sidecar's entry `fingerprint`.
         more: other entries of the sidecar.
     """
     spec, parameters = trained.learner.spec, list(trained.learner.network.parameters())

@@ -50,7 +50,7 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     """Read the JSON beside a checkpoint.
 
     Raises:
-        AuditError: an entry is missing, of the wrong type, out of range, or not as it was written.
+        AuditError: an entry is missing, of the wrong type, out of range, or was changed.
     """
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
     try:
@@ -109,7 +109,7 @@ def check_baseline(
     """Check that a file is the expected baseline of an audited network.
 
     Args:
-        facts: the content of `path`. A run whose name has a learning rate may have its own.
+        facts: the content of `path`. If its run names a learning rate, that rate is accepted.
         name: the expected run, such as ``dfa+frozen``.
         audited: the network's specification.
 
@@ -119,7 +119,7 @@ def check_baseline(
     """
     wanted, found = audited.with_run(parse_run(name)), RunSpec.from_dict(facts["spec"])
     run = parse_run(facts.get("run", name))
-    # Frozen blocks may be tuned by themselves: the name then says so.
+    # Frozen blocks may have a tuned learning rate, which is then part of the run's name.
     if run.lr and run.untuned == parse_run(name).untuned:
         normalise = found.normalise and not run.unnormalised
         wanted = replace(wanted, lr=run.lr, normalise=normalise)

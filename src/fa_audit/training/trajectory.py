@@ -74,9 +74,9 @@ def check_history(
     Epochs count from 1; an untrained network has epoch 0.
 
     Args:
-        accuracy: on the test set after the last epoch; None if unknown.
-        stopped_after: the epoch after which the monitor ended the training, or the last epoch.
-        where: the file, for the error.
+        accuracy: test accuracy after the last epoch; None if unknown.
+        stopped_after: the epoch after which the monitor ended the training, or None.
+        where: the file's name in errors.
 
     Raises:
         AuditError: rows are missing or repeated, or the accuracy differs.
