@@ -1,5 +1,6 @@
-"""Describe what a configuration may contain; the tables of docs/configuration.md are made from
-this.
+"""Describe what a configuration may contain.
+
+The tables of docs/configuration.md are made from these classes.
 
 Imports no torch.
 """
@@ -58,7 +59,7 @@ def _check_baseline(name: str) -> None:
 
 
 def _check_model(name: str) -> None:
-    """Check that the module has a file; it is imported, and runs, only in a job of its own."""
+    """Check that the module has a file; its code runs only in a job of its own."""
     module = name.partition(":")[0]
     if find_module(module, sys.path) is None:
         raise AuditError(f"no file of module '{module}' in the working folder or in PYTHONPATH.")
@@ -69,7 +70,7 @@ def _check_figure_name(name: str) -> None:
         raise AuditError("the workflow draws a figure 'scorecard' of its own; choose another name.")
 
 
-# Names become names of files.
+# These names become file names.
 Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=100)]
 TableName = Annotated[str, Field(pattern="^[a-z0-9_]+$", max_length=100)]
 FigureName = Annotated[TableName, _accepted_by(_check_figure_name)]
@@ -94,7 +95,8 @@ class Architecture(Strict, extra="allow"):
 
     __pydantic_extra__: dict[str, Option]
     name: str = Field(
-        max_length=100, description="of an architecture, or a user-defined package.module:Class"
+        max_length=100,
+        description="name of an architecture, or a user-defined package.module:Class",
     )
 
     @model_validator(mode="after")
@@ -108,12 +110,12 @@ class Architecture(Strict, extra="allow"):
 
     @property
     def written(self) -> dict[str, Any]:
-        """Return the options that are written."""
+        """Return the options that the configuration gives."""
         return self.model_extra or {}
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return every option, written or by default."""
+        """Return every option, given or default."""
         return architecture_options(self.name) | self.written
 
 
@@ -156,14 +158,14 @@ _NO_MONITOR = Monitor.model_construct(stop_on=[])
 class Task(Strict):
     """The network of a setting, and its data."""
 
-    description: str = Field("", description="what it is for")
+    description: str = Field("", description="what the setting is for")
     dataset: DatasetName = Field(
         description="name of a data set, or a user-defined package.module:function"
     )
     architecture: Architecture = Field(description="name of the architecture, and its options")
 
 
-# The types of a specification.
+# The budget's types and defaults are those of a run specification.
 Budget: Any = create_model(
     "Budget", __base__=Task, **{name: (IN_A_FILE[name], PAPER[name]) for name in BUDGET}
 )
@@ -172,7 +174,9 @@ Budget: Any = create_model(
 class SettingEntry(Budget):
     """One block of the configuration: one setting, or several with ``vary``."""
 
-    seeds: Different[Seed] = Field(min_length=1, description="every run is trained with each")
+    seeds: Different[Seed] = Field(
+        min_length=1, description="every run is trained once with each seed"
+    )
     runs: Different[RunName] = Field(
         [], min_length=1, description="run names such as dfa+penalty1e-2"
     )
@@ -257,11 +261,11 @@ class SettingEntry(Budget):
         return self._with_snapshots(sorted(names))
 
     def _with_snapshots(self, names: list[str]) -> list[str]:
-        """Return names, each once, and those of their snapshots."""
+        """Add the names of all snapshots, and keep every name once."""
         found = list(names)
         for name in names:
             for epoch in sorted(self.snapshots):
-                # A snapshot already has none, and the last epoch's is the run itself.
+                # A snapshot has no snapshots, and the last epoch's is the run itself.
                 if parse_run(name).snapshot is None and epoch != self.epochs:
                     found.append(f"{name}+epoch{epoch}")
         return list(dict.fromkeys(found))
@@ -293,14 +297,14 @@ class ModelEntry(Strict):
     reads: Literal[
         "all features", "cls token", "last token", "spatial mean", "spatial mean, channels last"
     ] = Field(description="what the head reads of a state")
-    arguments: dict[str, JsonValue] = Field({}, description="keyword arguments of it")
+    arguments: dict[str, JsonValue] = Field({}, description="keyword arguments of the function")
     weights: str | None = Field(
         None,
         min_length=1,
         max_length=1000,
         description="a safetensors file with the model's state dict; default random weights",
     )
-    seed: Seed = Field(42, description="of random weights")
+    seed: Seed = Field(42, description="seed of random weights")
     image_shape: list[Annotated[int, Field(ge=1, le=LARGEST_OPTION)]] | None = Field(
         None,
         min_length=3,
@@ -346,9 +350,7 @@ class Artefact(Strict):
         description="settings, or blocks with 'vary', in the order of display",
     )
     title: str = Field(description="the title")
-    runs: Different[RunText] = Field(
-        [], min_length=1, description="the only runs shown; default all"
-    )
+    runs: Different[RunText] = Field([], min_length=1, description="runs to show; default all")
 
 
 class Configuration(Strict):

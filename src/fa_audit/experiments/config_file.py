@@ -15,14 +15,15 @@ import yaml
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
 
-# How numbers and flags are written; YAML also reads 1_0 as 10, 010 as 8, 1:30 as 90, no as false.
+# Accepted spellings of numbers and flags. YAML also reads 1_0 as 10, 010 as 8, 1:30 as 90, no as
+# false.
 _PLAIN = {
     "int": r"[-+]?(0|[1-9]\d*)",
     "float": r"[-+]?(\d+\.\d*|\.\d+)(e[-+]?\d+)?|[-+]?\.(inf|nan)",
     "bool": "true|false",
     "timestamp": "(?!)",
 }
-# Per file: aliases of aliases stand for any number.
+# Most values in a file: aliases of aliases could stand for any number of them.
 _MOST_VALUES = 100_000
 _EXPECTED = "expected YAML or JSON in UTF-8"
 
@@ -63,7 +64,7 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
 
     Args:
         config: as read from a file, not checked yet.
-        path: of that file; FILE lies in its folder or in one above.
+        path: path of that file; FILE lies in its folder or in one above.
         line_of: receives the lines of what is selected.
 
     Raises:
@@ -150,7 +151,7 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        MarkedYAMLError: a key is repeated, or a value is not what is written.
+        MarkedYAMLError: a key is repeated, or YAML reads a value as another than it seems.
     """
     if isinstance(node, yaml.MappingNode):
         seen = set()
@@ -177,7 +178,7 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
 
 def _check_plain(node: yaml.Node) -> None:
     kind = node.tag.rpartition(":")[2]
-    # A quoted scalar has a style.
+    # A quoted scalar has a style, and is a text.
     if not isinstance(node, yaml.ScalarNode) or node.style is not None or kind not in _PLAIN:
         return
     if not re.fullmatch(_PLAIN[kind], node.value, re.IGNORECASE):

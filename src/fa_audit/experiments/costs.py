@@ -1,6 +1,6 @@
 """Estimate the time and memory of jobs from measurements. Imports no torch.
 
-`benchmarks/costs.json` has what `benchmarks/costs.py` measured: by device, a row for every network,
+`benchmarks/costs.py` writes `benchmarks/costs.json`: for each device, a row for every network,
 method and number of frozen blocks. Benchmarks in results/ take precedence.
 """
 
@@ -26,7 +26,7 @@ CONTEXT_MB = 500
 _MARGIN = 2
 # Minutes until a job has begun: a cold file system takes that long to import torch.
 _START_MINUTES = 10
-# Minutes of one job, a day together: the next one goes on.
+# Most minutes of a job, a day in sum; an interrupted training resumes in the next job.
 _LONGEST_TRAINING, _LONGEST_AUDIT = 22 * 60, 2 * 60
 # Hours for an epoch of backpropagation on a network that was never measured.
 _UNMEASURED = 1 / 60
@@ -73,7 +73,7 @@ class Costs:
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)
-        # An untrained network costs its start only, whatever its epochs would.
+        # An untrained network costs only its start, however long an epoch would take.
         if spec.last_epoch == 0:
             return Hours(start / 3600, True)
         if not row:
@@ -125,8 +125,8 @@ class Costs:
         return 0
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
-        """Return the nearest row with an entry, whether it is the run's own, and a factor for what
-        it lacks.
+        """Return the nearest row with entry `name`, whether it is the run's own, and the method's
+        stated costs if the row is backpropagation's.
         """
         own = spec.to_dict()
         plain = own | {"frozen_blocks": 0, "shallow": False}
@@ -140,7 +140,7 @@ class Costs:
 
 
 def _minutes(hours: float) -> int:
-    """Return the minutes to ask a cluster for: twice the estimate, and the start."""
+    """Return the minutes to ask a cluster for: twice the estimate, plus the start."""
     return round(_START_MINUTES + _MARGIN * 60 * hours)
 
 
@@ -153,7 +153,7 @@ def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
-    """Read the stored rows, if there is such a file, and replace their times by `own` ones."""
+    """Read the stored rows, if the file exists; times in `own` replace theirs."""
     stored = read_json(path) if Path(path).exists() else {}
     rows: dict[str, dict[tuple[Any, ...], Row]] = {}
     for device in DEVICES:

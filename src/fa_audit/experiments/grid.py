@@ -19,7 +19,7 @@ class Setting:
     """One experimental setting: a network, a data set and a budget, with its runs and seeds.
 
     Attributes:
-        name: as in every path.
+        name: the setting's name in every path.
         block: name of its block in the configuration; differs from `name` if the block has
             ``vary``.
         runs: names of the audited runs, including the sweep's and the ladder's.
@@ -55,11 +55,11 @@ class Setting:
         return asked.spec(depth=depth, seed=seed, **common)
 
     def _has(self, names: Collection[str], run: str) -> bool:
-        """Return whether names have a run, or the run it is a snapshot of."""
+        """Return whether `names` have a run, or the run of which it is a snapshot."""
         if run in names:
             return True
         asked = parse_run(run)
-        # Not for the last epoch or another spelling: those would be other files.
+        # The last epoch's snapshot, or another spelling, would be another file.
         is_early = asked.until < self.common["epochs"]
         return is_early and str(asked.whole) in names and str(asked) == run
 
@@ -71,12 +71,12 @@ class Setting:
     def baselines_of(self, run: str) -> dict[str, str]:
         """Return a run's baselines by role: ``own``, ``bp`` and, if configured, ``shallow``.
 
-        A baseline that is audited itself has none. If a setting lacks the baseline with the run's
-        own learning rate and normalisation, its only one that names a rate is taken: frozen blocks
-        may be tuned by themselves.
+        A baseline that is audited has no baselines. If the setting lacks one with the run's
+        learning rate and normalisation, the one that names another learning rate is taken: frozen
+        blocks may be tuned by themselves.
 
         Raises:
-            AuditError: it has several that name a rate.
+            AuditError: several baselines name another learning rate.
         """
         asked = parse_run(run)
         if asked.is_baseline:
@@ -144,7 +144,7 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Return the settings named, directly or by block, in the order of the names."""
+        """Return settings by their own names or their blocks', in the order of `names`."""
         found = []
         for name in names:
             for setting in self.settings.values():

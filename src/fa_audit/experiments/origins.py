@@ -1,8 +1,8 @@
 """Origins of a configuration's results: digests of what each is made from.
 
-An origin is a digest of specification, code, thresholds, and the origins of what the result is made
-from. The workflow's jobs have it as a parameter, by which they see what changed
-(docs/workflow.md). Imports no torch.
+An origin is a digest of specification, code and thresholds, and of the origins of the result's
+inputs. It is a parameter of the workflow's jobs, which so notice what changed (docs/workflow.md).
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Origins:
 
     grid: Grid
     thresholds: Mapping[str, float]
-    # A baseline is asked for once for every audit that reads it, a setting for every figure.
+    # Every audit asks for its baselines again, and every figure for its settings.
     _cache: dict[RunKey | str, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:

@@ -14,12 +14,12 @@ from fa_audit.documents.writers import TABLES
 
 # Beside results/NAME.csv, .pdf and so on: results/NAME.origin.json.
 ORIGIN = ".origin.json"
-# Held while a workflow is at work in the folder.
+# The lock that a workflow holds while it works in the folder.
 LOCK = "results/.lock"
 ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 # Files of a setting that figures and tables read.
 EVIDENCE = ("audits.json", "trajectories.csv")
-# Tables for others, of a setting and of all.
+# Tidy tables, made for every setting and for all settings together.
 TIDY = ("runs", "layers", "trajectories", "work")
 # Columns of the tidy tables that compare the last state with h_0.
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}
@@ -77,12 +77,12 @@ def data_file(dataset: str) -> str:
 
 
 def tidy_file(name: str, setting: str = "") -> str:
-    """Return the path of the tidy table `name`, one of `TIDY`, of a setting."""
+    """Return the path of a tidy table, one of `TIDY`, of one setting or by default of all."""
     return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
 
 
 def evidence_files(settings: Iterable[str]) -> list[str]:
-    """Return the paths of what figures and tables read of settings."""
+    """Return the paths of the settings' files that figures and tables read."""
     return [f"results/tidy/{setting}/{name}" for setting in settings for name in EVIDENCE]
 
 

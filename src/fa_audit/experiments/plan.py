@@ -1,4 +1,4 @@
-"""The table of planned work: what the targets need, what of it is done, how long the rest takes."""
+"""The table of planned work: what the targets need, how much is done, how long the rest takes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from fa_audit.experiments.paths import RunKey
 
 _HEADER = ("setting", "runs", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 _NOTE = """\
-Shared: trained in an earlier row. Done: not to be done again.
-Hours: trainings and audits to be done, one job at a time, by benchmarks/costs.json, or by
-results/benchmarks/ where a seed of the run is done. '~': from the time of backpropagation, or of
-the method without frozen blocks. '?': of networks that were never measured:
-python benchmarks/costs.py, with --device cuda on a GPU."""
+Shared: trained in an earlier row. Done: trained, and up to date.
+Hours: outstanding trainings and audits, one job at a time, from
+results/benchmarks/ if a seed of the run is done, else benchmarks/costs.json.
+'~': from backpropagation's time, or the method's without frozen blocks.
+'?': some networks were never measured; run python benchmarks/costs.py,
+with --device cuda on a GPU."""
 
 
 def plan_table(
@@ -27,7 +28,7 @@ def plan_table(
     block.
 
     Args:
-        networks, audits: what the targets need, trained or audited; true where that is to be done.
+        networks, audits: the runs that the targets need trained or audited; true if outstanding.
     """
     blocks: dict[str, list[RunKey]] = {setting.block: [] for setting in grid.settings.values()}
     for key in networks:
@@ -43,7 +44,9 @@ def plan_table(
     # Results of another torch have other bits, but are kept.
     others = sorted(_torch_of(key for key in networks if not networks[key]) - {version("torch")})
     if others:
-        lines.append(f"Finished networks of torch {listed(others)}: delete them to train again.")
+        lines.append(
+            f"Networks trained by torch {listed(others)} are kept; delete them to train again."
+        )
     replaced = _replaced_settings(grid, networks)
     if replaced:
         lines.append(
@@ -100,7 +103,7 @@ def _replaced_settings(grid: Grid, keys: Iterable[RunKey]) -> list[str]:
     """Return the settings whose first network in results/ has another specification."""
     first: dict[str, bool] = {}
     for key in keys:
-        # One sidecar a setting tells: its networks share all options but the run's and the seed.
+        # One sidecar a setting is enough: its networks share all but the run's options and seed.
         if key.setting not in first:
             found = facts_of(key.path("checkpoints", "json")).get("spec")
             if found is not None:

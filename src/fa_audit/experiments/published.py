@@ -39,8 +39,8 @@ PAPER_LIMITS = {
 # --- the quantities
 
 
-NEVER = "never"  # the verdict where no such epoch exists
-BATCH = 128  # the audits' samples
+NEVER = "never"  # the answer if no such epoch exists
+BATCH = 128  # samples of an audit
 LAYER, EPOCH = ("layer",), ("epoch",)
 _NUMBER, _FIRST, _FLAG = (), (NEVER,), (True, False)
 _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen_acc", "hidden_norm_last",
@@ -51,8 +51,8 @@ _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
-# Columns of the tidy tables of runs, layers and trajectories, by what an entry must name beside
-# them, with the possible answers of a verdict. If `NEVER` is one, an epoch is another.
+# Columns of the tidy tables of runs, layers and trajectories, by the places that an entry must also
+# name. Each has the possible answers of a verdict; beside `NEVER` any epoch is one.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -65,7 +65,7 @@ QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     EPOCH: dict.fromkeys(("test_accuracy", "train_loss"), _NUMBER),
     EPOCH + LAYER: dict.fromkeys(("hidden_norm", "grad_norm", "growth"), _NUMBER),
 }
-# Those that are also measured on other numbers of samples, in columns with that number.
+# Quantities that are also measured on other numbers of samples, named in their columns.
 OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding",
               "first_reference_flag")  # fmt: skip
 
@@ -74,7 +74,7 @@ OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cos
 
 _Seed = Annotated[int, Field(ge=0)]
 _Answer = bool | Text
-_KINDS = {  # kind of a number -> the keys that it has beside those of every number
+_KINDS = {  # kind of a number -> its keys beside those that every number has
     "value": {"value", "deviation", "tolerance", "minus", "over"},
     "magnitude": {"value", "deviation", "minus", "over"},
     "bound": {"above", "below", "minus", "over"},
@@ -134,7 +134,7 @@ class Entry(Strict):
 
     @property
     def all_runs(self) -> list[str]:
-        """Return the runs, with the one that is subtracted or divided by."""
+        """Return the runs, and the one that is subtracted or divided by."""
         return [*self.runs, *filter(None, [self.minus, self.over])]
 
     @property
@@ -146,7 +146,7 @@ class Entry(Strict):
 
     @property
     def key(self) -> str:
-        """Return the text by which an explanation names it: ``main_audit dfa grad_norm layer 1``."""
+        """Return the entry's name in explanations: ``main_audit dfa grad_norm layer 1``."""
         parts = [self.setting, self.whose, self.quantity]
         parts += [f"{name} {getattr(self, name)}" for name in self.places]
         return " ".join(parts)
@@ -160,7 +160,7 @@ class Entry(Strict):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return what it names of ``epoch`` and ``layer``."""
+        """Return the places that the entry names, from ``epoch`` and ``layer``."""
         return tuple(name for name in (*EPOCH, *LAYER) if getattr(self, name) is not None)
 
     @property
@@ -169,7 +169,7 @@ class Entry(Strict):
         return QUANTITIES[self.places][self.quantity]
 
     def run_keys(self) -> Iterator[RunKey]:
-        """Yield our runs that it is compared with."""
+        """Yield our runs that the number is compared with."""
         return (RunKey(self.setting, run, seed) for run in self.all_runs for seed in self.seeds)
 
     @model_validator(mode="after")
@@ -256,7 +256,7 @@ class Published(Strict):
 
     @cached_property
     def experiments(self) -> Mapping[str, Grid]:
-        """Return every experiment as each script trains it, by script, with the entries' runs."""
+        """Return a grid per script: all experiments, with the entries' runs, as it trains them."""
         runs, seeds = defaultdict(set), defaultdict(set)
         for key in self.run_keys():
             runs[key.setting].add(key.run)
@@ -307,7 +307,7 @@ class Published(Strict):
                 raise unknown("setting", entry.setting, self.settings, where=where)
             if entry.claim is not None and entry.claim not in self.claims:
                 raise unknown("claim", entry.claim, self.claims, where=where)
-            # Everything but the numbers and where they come from.
+            # Two entries are the same if they differ only in their numbers and sources.
             same = [entry.key, entry.samples, entry.kind, entry.above is None]
             same += [sorted(entry.seeds), entry.repeats]
             first = seen.setdefault(json.dumps(same), where)
@@ -316,7 +316,7 @@ class Published(Strict):
         for script in (self.released_script, *(each.script for each in self.settings.values())):
             if script not in self.scripts:
                 raise unknown("script", script, self.scripts, where="settings")
-        self.spec(self.run_keys()[0])  # fails where a setting is wrong
+        self.spec(self.run_keys()[0])  # fails if a setting is wrong
         return self
 
 
@@ -329,7 +329,8 @@ def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> P
     """Check the parsed file of published numbers.
 
     Args:
-        where: its name; `line_of`: the line of everything in it, as `load_config` gives it.
+        where: the file's name.
+        line_of: the line of every value in it, as `load_config` returns it.
 
     Raises:
         AuditError: lists the first five problems, each with its place.

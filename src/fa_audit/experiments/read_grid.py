@@ -1,6 +1,6 @@
 """Check a configuration and expand it into its grid. Imports no torch.
 
-`fa_audit.experiments.config` checks types and ranges; this checks that the parts fit together.
+`fa_audit.experiments.config` checks types and ranges; this module, that the parts fit together.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
-# The limit of every check that ends a training.
+# The threshold of every check that can end a training.
 _MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
 NO_LINES = LineOf()
-# Trainings: a plan takes about 50 kB of memory for each, so 2.5 GB.
+# Trainings of a grid. A plan takes about 50 kB of memory for each, so at most 2.5 GB.
 _LARGEST_GRID = 50_000
 
 
@@ -73,7 +73,7 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
         except AuditError as error:
             problems.append(f"settings.{block}: {error}")
     grid = Grid(settings)
-    # Labels, figures and tables of settings that are wrong would seem to be wrong, too.
+    # Wrong settings would make their labels, figures and tables seem wrong, too.
     if not problems:
         problems += _label_problems(asked, grid)
         problems += _artefact_problems(asked, grid, kinds) if kinds else []
@@ -113,10 +113,10 @@ def _check_runs(setting: Setting) -> None:
             raise AuditError(f"'{run}' freezes more blocks than the network has, {depth}.")
         if run.snapshot is not None and run.snapshot >= epochs:
             raise AuditError(f"'{run}' is no snapshot; the last epoch is {epochs}.")
-        # A specification checks itself.
+        # Building a specification checks its values.
         setting.spec(name, setting.seeds[0])
         if not run.is_baseline:
-            # Without both frozen baselines depth utility means nothing.
+            # Depth utility cannot be judged without both frozen baselines.
             there = setting.baselines_of(name)
             for role in ("own", "bp"):
                 if role not in there:
@@ -152,7 +152,7 @@ def _artefact_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds) 
 
 
 def _shown_settings(artefact: Artefact, grid: Grid) -> list[str]:
-    """Return the settings of a figure or a table, once it is sure that they have its runs."""
+    """Return the settings of a figure or a table, and check that they have its runs."""
     blocks = {setting.block for setting in grid.settings.values()}
     for name in artefact.settings:
         if not grid.named([name]):

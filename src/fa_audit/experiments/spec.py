@@ -22,7 +22,7 @@ from fa_audit.core.validation import Strict, validated
 
 _FLAGS = ("unnormalised", "shallow", "random_targets")
 _RUN_OPTIONS = ("penalty<number>", "lr<number>", "frozen", "frozen<k>", "epoch<k>", *_FLAGS)
-# As decimal points and exponents are written; Python's float() reads 1_0 and nan, too.
+# Plain decimals, with or without an exponent; Python's float() also reads 1_0 and nan.
 _NUMBER = r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 # Fields of the same name and meaning in a run and in its specification.
 SHARED = ("method", "penalty", "shallow", "random_targets", "snapshot")
@@ -70,7 +70,7 @@ class Run:
     def spec(self, *, depth: int, **common: Any) -> RunSpec:
         """Return the full specification of this run in a network of `depth` blocks.
 
-        `common` has the other fields.
+        `common` has the other fields of `RunSpec`.
         """
         if self.lr:
             common["lr"] = self.lr
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def baselines(self) -> dict[str, Run]:
-        """Return this run's baselines after the same epoch, by role, trained or not.
+        """Return this run's baselines after the same epoch, by role; a setting may lack them.
 
         ``own``: blocks at initialisation, the rest taught by the same method, from true targets and
         without a penalty, which acts on blocks only. ``bp``: the same, taught by backpropagation.
@@ -188,7 +188,7 @@ _Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 _OptionNumber = (
     Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)]
 )
-# Departures from the paper's training, which a specification lists only where they are made.
+# Departures from the paper's training; a specification lists only those that are made.
 OWN_OPTIONS = (
     "optimiser",
     "clip",
@@ -217,7 +217,7 @@ class RunSpec:
         shallow: no blocks at all.
         random_targets: fresh uniform labels in every minibatch.
         batch_size: the last batch of an epoch may be smaller.
-        lr: before the cosine decay to 0.
+        lr: the learning rate before its cosine decay to 0.
         weight_decay: added to the gradient in SGD.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
         clip, clip_groups: the gradients of the method's state are among those that are clipped.
