@@ -49,7 +49,7 @@ class Conformance:
 
     Attributes:
         name: the method's name.
-        findings: what every failed check found, in the order of the checks; the first finding may
+        findings: the finding of every failed check, in the order of the checks; the first one may
             explain the others.
     """
 
@@ -58,7 +58,7 @@ class Conformance:
 
     @property
     def passed(self) -> list[str]:
-        """The checks that the method passes."""
+        """Return the names of the checks that the method passes."""
         return [name for name in CHECKS if name not in self.findings]
 
 
@@ -95,7 +95,7 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
         if error:
             findings[name] = f"{in_one_line(error, subject.method)}. {promise_of(check)}"
         if name == "process" and error:
-            break  # what ended that process would end this one
+            break  # code that ends the other process would end this one
     return Conformance(subject.name, findings)
 
 

@@ -1,6 +1,6 @@
 """The checks: functions of a subject that raise an exception if the method breaks a promise.
 
-The first paragraph of a docstring is what a user reads of a check that fails.
+If a check fails, the user reads the first paragraph of its docstring.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from fa_audit.training.checkpoint import (
 from fa_audit.training.learner import Learner, build, credits_problem
 from fa_audit.training.resume import Resume
 
-# With these, auxiliary nets learn to point and errors stay near 1.
+# With these options auxiliary networks learn a direction, and errors stay near 1.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
-# Relative: gradients that differ only in the order of sums deviate by less.
+# Relative error: gradients that differ only in the order of sums deviate by less.
 _ROUNDING = 1e-3
-# A credit changes with the sample by more than this part of the longest one.
+# If its sample changes, a credit changes by more than this fraction of the longest one.
 _SAME_ROW = 1e-4
-# The same for a sample's place: relaxations add up rounding errors.
+# The fraction if a sample changes its place: relaxations add up rounding errors.
 _SAME_PLACE = 1e-2
-# The same for a batch given twice.
+# If its batch is doubled, a gradient changes by at most this fraction.
 _SAME_MEAN = 2e-2
 
 
@@ -99,7 +99,7 @@ def process(subject: Subject) -> None:
         hashes = os.environ | {"PYTHONHASHSEED": str(os.getpid())}
         command = [sys.executable, "-c", code]
         ended = subprocess.run(command, env=hashes, input=given, capture_output=True)
-        # Other checks name the exception.
+        # Other checks report the exception.
         if b"Traceback" in ended.stderr:
             return
         expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
@@ -137,7 +137,7 @@ def saved(subject: Subject) -> None:
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
-    # Built with other random draws, which anything outside the state would keep.
+    # Another seed: whatever a method keeps outside the state would then differ.
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
@@ -225,14 +225,14 @@ def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
     random state. Move changes to update_state, or copy first.
     """
-    # Untrained first: a method that changes torch's settings can end a training.
+    # The untrained learner comes first: changed settings of torch can end a training.
     for make in (subject.build, subject.copy):
         learner = make()
         learner.network.blocks[:1].requires_grad_(False)
         learner.train_mode()
         for parameter in learner.parts.parameters():
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-        # Now Python's state does not follow from a seed that a method may set.
+        # After this draw, a method that sets a seed cannot restore Python's state by chance.
         random.random()
         x, labels = subject.batch(8)
         run = learner.trace(x)
@@ -300,7 +300,7 @@ def labels(subject: Subject) -> None:
     at the top. Use `labels`, and subtract the target or prediction that has no error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # In the last all labels are equal: similarities of samples see only that.
+    # The last labels are all equal, since credits from similarities see only such changes.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -331,21 +331,21 @@ def rows(subject: Subject) -> None:
     before = named_credits(learner, x[:6], labels[:6])
     for row in range(6):
         index = torch.arange(6)
-        # A sample of the next class.
+        # Take a sample of the next class.
         index[row] += 7
         compared = [row] if subject.method.across_samples else range(6)
         for name, after in named_credits(learner, x[index], labels[index]).items():
             both = torch.stack([before[name], after])
             moved = (both[1] - both[0]).norm(dim=1) > _SAME_ROW * both.norm(dim=2).max()
             changed = [other for other in compared if moved[other]]
-            # A sample without credit may stay without.
+            # A sample whose credit is zero may keep it.
             expected = [row] if both[:, row].any() else []
             found = f"rows {changed} of the credit of {name} following sample {row}"
             expect(changed == expected, found)
     turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
     longest = max(a.norm() for a in before.values())
     for name, a in before.items():
-        # A credit much shorter than the others is rounding, which depends on the place.
+        # A credit much shorter than the others is rounding error, and depends on the place.
         scale = max(a.norm(), _SAME_PLACE * longest)
         found = f"another credit of {name} for a sample at another place of the batch"
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
@@ -377,13 +377,13 @@ def direction(subject: Subject) -> None:
         learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
     for learner in learners:
         *below, top = cosines(learner, *subject.batch(HELD_OUT))
-        # A value without a sign is NaN, which no comparison holds for.
+        # A credit without a sign has NaN, and comparisons with NaN are false.
         expect(not top <= least, f"a mean cosine of {top:.3f} of the topmost credit with g_L")
         against = [layer for layer, value in enumerate(below) if value < _AGAINST]
         expect(own or not mlp or not against, f"credits against the gradient below block {against}")
 
 
-# Without contrast the ratio of objectives, right to wrong labels, is larger.
+# The objective for right labels must be below this part of that for wrong ones.
 _TELLING = 0.95
 
 
@@ -416,7 +416,7 @@ def _tell_labels(subject: Subject) -> None:
     right = credits_of(learner, x, labels).objective
     wrong = []
     for stride in range(1, CLASSES - 1):
-        # Wrong labels of all classes are mixed.
+        # Mix wrong labels of all classes.
         shift = 1 + torch.arange(len(labels)) * stride % (CLASSES - 1)
         wrong.append(credits_of(learner, x, (labels + shift) % CLASSES).objective)
     least = min(wrong)
@@ -440,7 +440,7 @@ class _Types(TorchFunctionMode):
 
 
 _NARROW = (torch.float16, torch.bfloat16)
-# More different values than a credit of signs has.
+# A credit made of signs has fewer different values.
 _MANY = 100
 
 
@@ -457,7 +457,7 @@ def precision(subject: Subject) -> None:
     learner.parts.double()
     for name, a in named_credits(learner, x.double(), labels).items():
         expect(a.dtype == torch.float64, f"credits of {name} of {a.dtype} in a float64 network")
-        # numpy computes in half precision, too, where torch does not see it.
+        # torch does not see half precision in numpy, so look at the values.
         rounded = any(torch.equal(a.to(kind).to(a), a) for kind in _NARROW)
         found = f"credits of {name} rounded to half precision"
         expect(not rounded or len(a.unique()) <= _MANY, found)
@@ -475,7 +475,7 @@ _LEAST_COSINE = 0.5
 
 @dataclass(frozen=True)
 class _Reporting(Method):
-    """A method that reports these credits for any batch, of a learner whose passes it has."""
+    """A method that reports given credits for any batch, with the passes of a given learner."""
 
     given: Credits
     learner: Learner
@@ -519,7 +519,7 @@ def _check_step(learner: Learner, batch: Batch) -> None:
     """Compare the gradients of one minibatch, part by part, with those that its credits imply."""
     network = learner.network
     with untouched(network):
-        # BatchNorm trains on other states than those of evaluation mode.
+        # In training mode BatchNorm gives other states than in evaluation mode.
         network.train(any(True for _ in network.buffers()))
         given = credits_of(learner, *batch)
     reporting = _Reporting(replace(given, objective=None), learner)
@@ -556,14 +556,14 @@ def means(subject: Subject) -> None:
         gradients.append(step(learner, *batch))
     one, two = gradients
     for name, g in one.items():
-        # An auxiliary loss has other noise for another batch: nearer to once than to twice is enough.
+        # Auxiliary losses draw other noise for another batch: being nearer to once suffices.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
         expect(not (two[name] - g).norm() > limit, f"another gradient of {name} in a doubled batch")
     if subject.method.end_to_end or credits[0].objective is not None:
         return
     twice = credits[1].by_name()
-    # The ratio that credits of the other kind have.
+    # The ratio if batch_mean were declared wrongly.
     factor = 1.0 if credits[0].batch_mean else 0.5
     for name, a in credits[0].by_name().items():
         far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
@@ -571,7 +571,7 @@ def means(subject: Subject) -> None:
         expect(far or not a.any(), found)
 
 
-# As large as the audits' batch.
+# 128 is the size of the audits' batch.
 _LARGE_BATCH, _MANY_CLASSES = 128, 11
 _LARGE = {"width": 150, "depth": 9}
 # The least cosine of a sample's credits in batches of two sizes.
@@ -589,7 +589,7 @@ def sizes(subject: Subject) -> None:
     where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
     large = named_credits(learner, x, labels)
     _expect_finite(large, where)
-    # The second half of the features: a sparse credit has other ones in every sample.
+    # Look at the second half of the features; sparse credits differ in them by sample.
     found = f"zeros in most features of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
@@ -600,7 +600,7 @@ def sizes(subject: Subject) -> None:
     _check_step(learner, (x, labels))
     top = cosines(learner, x, labels)[-1]
     usual = cosines(subject.build(), *subject.batch(16))[-1]
-    # Not for methods that have to learn the direction first.
+    # Methods that must first learn the direction are exempt.
     found = f"a mean cosine of {top:.3f} between the topmost credit and g_L{where}"
     expect(not usual > _LEAST_COSINE or top > _LEAST_COSINE / 2, found)
 
@@ -615,7 +615,7 @@ def stages(subject: Subject) -> None:
     blocks = learner.network.blocks.state_dict()
     before = deepcopy(blocks)
     for batch in _minibatches(subject, learner, 2 * DEPTH):
-        # Moved by the step before.
+        # Record the blocks that the previous step moved.
         moved += [name[0] for name in differing(before, blocks)]
         before = deepcopy(blocks)
         step(learner, *batch)
@@ -627,10 +627,10 @@ def memory(subject: Subject) -> None:
     numbers of a step, in buffers of fixed size.
     """
     learner, counts = subject.build(lr=2e-3), []
-    # Objects from before need not be searched.
+    # Frozen objects are not searched.
     gc.freeze()
     try:
-        # All in the first quarter: a later stage of a greedy method has moments of its own.
+        # Stay in the first quarter: later stages of greedy methods add moments.
         for batch in islice(_minibatches(subject, learner, 24), 6):
             step(learner, *batch)
             credits_of(learner, *batch)
@@ -677,7 +677,7 @@ def moves(subject: Subject) -> None:
     objective, or make them buffers. Let update_state change feedback that is declared as learned,
     towards the weight's sign.
     """
-    # Every layer gets some epochs, also where layers learn one after the other.
+    # Every layer gets some epochs, even if layers learn one after the other.
     learner, batch = subject.copy(epochs=2 * (DEPTH + 1)), subject.batch(8)
     moved = differing(learner_tensors(subject.build()), learner_tensors(learner))
     before = named_credits(learner, *batch)
@@ -694,14 +694,14 @@ def moves(subject: Subject) -> None:
     for name, tensor in learner.state.state_dict().items():
         kept = tensor.clone()
         tensor.zero_()
-        # Moments of gradients point against weights, but no credit depends on them.
+        # Skip tensors that no credit depends on: moments may point against weights.
         carries = differing(before, named_credits(learner, *batch))
         tensor.copy_(kept)
         if carries:
             _check_feedback(learner, name, kept)
 
 
-# A cosine that a matrix of hundreds of entries has with no other by chance.
+# Two matrices of hundreds of entries do not have this cosine by chance.
 _OPPOSITE = -0.25
 
 
@@ -745,7 +745,7 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # Tokens and positions of an objective have gradients of their own.
+            # An objective has its own gradients for tokens and positions.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "another direction than the gradient's, which credits have elsewhere"
@@ -783,7 +783,7 @@ def declarations(subject: Subject) -> None:
     expect_none(sorted(lost), "{} that no checkpoint keeps")
 
 
-# By a trait, the checks that it frees a method of.
+# Trait -> the checks from which it exempts a method.
 _FREED = {"across_samples": (rows, sizes), "own_objective": (trains, direction, downhill)}
 
 

@@ -42,7 +42,7 @@ def expect_each(
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """List the names under which bits or values differ, or which only one side has."""
+    """List the names whose bits or values differ, or that only one side has."""
     names = []
     for name in one | other:
         a, b = one.get(name), other.get(name)

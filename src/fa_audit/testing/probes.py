@@ -1,4 +1,4 @@
-"""Read what checks compare in a learner: credits, gradients, cosines, all that can change."""
+"""Read from a learner what the checks compare: credits, gradients, cosines and other facts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def named_credits(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Tens
 
 
 def step(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Accumulate the gradients of a batch; return those there are, by their parameters' names."""
+    """Accumulate the gradients of a batch, and return them by the names of their parameters."""
     learn(learner, x, labels, generator(SEED, "method"))
     return gradients_of(learner.parts)
 
@@ -50,7 +50,7 @@ def gradients_by_part(network: Network) -> list[Tensor]:
 
 
 def facts_of(module: nn.Module) -> dict[str, Any]:
-    """Copy everything of a module that others could change, by name, in a form that compares."""
+    """Copy everything in a module that a method could change, by name, for a comparison."""
     facts: dict[str, Any] = {}
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         facts[name] = tensor.detach().clone()
@@ -58,7 +58,7 @@ def facts_of(module: nn.Module) -> dict[str, Any]:
         facts[f"flags of {name}"] = tensor.requires_grad, bool(tensor._backward_hooks)
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
-            # Containers, as hooks and parts are, by size; other objects only by type.
+            # Containers (hooks, parts) are compared by size, other objects only by type.
             fact = len(value) if isinstance(value, dict | list) else type(value)
             if isinstance(value, int | float | str):
                 fact = value
@@ -75,8 +75,9 @@ def saturate(learner: Learner, label: int) -> None:
 
 
 def cosines(learner: Learner, x: Tensor, labels: Tensor) -> list[float]:
-    """Return each credit's mean cosine with the gradient, bottom to top, once the feedback is
-    aligned; NaN where all samples have one direction.
+    """Align the feedback, and return each credit's mean cosine with the gradient, bottom to top.
+
+    A cosine is NaN if the credits of all samples have one direction.
     """
     _align(learner, x)
     gradients = reference(learner.network, x, labels).gradients
@@ -91,8 +92,8 @@ def cosines(learner: Learner, x: Tensor, labels: Tensor) -> list[float]:
 def _align(learner: Learner, x: Tensor) -> None:
     """Replace every feedback matrix ``(d, C)`` or ``(C, d)`` by the head's weight.
 
-    One ``(inputs, C)``, added to the input, becomes minus the logits' mean gradients there, and
-    keeps its norm.
+    A matrix ``(inputs, C)`` is added to the input. It becomes minus the logits' mean gradients
+    at the input, and keeps its norm.
     """
     network = learner.network
     jacobian = torch.autograd.functional.jacobian(lambda x: network(x).sum(0), x)
@@ -102,7 +103,7 @@ def _align(learner: Learner, x: Tensor) -> None:
     for tensor in learner.state.state_dict().values():
         for true in (weight, weight.T):
             if tensor.shape[-2:] == true.shape:
-                # Magnitudes, of which none is negative, get those of the weight.
+                # Feedback without negative entries holds magnitudes: use those of the weight.
                 magnitudes = bool((tensor >= 0).all())
                 tensor.copy_((true.abs() if magnitudes else true).expand_as(tensor))
         if tensor.shape == slopes.shape:

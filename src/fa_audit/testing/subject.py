@@ -19,8 +19,8 @@ from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import train
 from fa_audit.training.resume import Resume
 
-SEED = 0  # of data, networks and trainings
-# No two sizes alike, nor like a bridge's hidden layers: feedback is found by its shape.
+SEED = 0  # seed of data, networks and trainings
+# All sizes differ, also from a bridge's hidden layers: checks find feedback by its shape.
 WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 # The last minibatch of 16 holds a single sample.
@@ -37,7 +37,7 @@ class Subject:
     Attributes:
         method: an instance; every learner gets a copy.
         name: its registered name, or ``package.module:ClassName``.
-        architecture: the network's.
+        architecture: name of the network's architecture.
         runs: the trainings so far.
     """
 
@@ -79,7 +79,7 @@ class Subject:
     def retrained(
         self, data: Dataset | None = None, resume: Resume | None = None, **changes: Any
     ) -> Learner:
-        """Train again."""
+        """Train a new learner, even if this specification was trained before."""
         spec, method = self.spec(**changes), replace(self.method)
         return train(spec, data or clouds(), resume=resume, method=method).learner
 
