@@ -1,7 +1,7 @@
 """Make the figures and tables of a configuration from audits.
 
-The workflow uses the same functions, with one job for each figure and table. Imports nothing that
-draws.
+The workflow uses the same functions, with one job for each figure and table. This module does not
+import matplotlib.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _docstring(entry: str) -> str:
     """Return the docstring of a function of this package, ``module:function``."""
     module, _, name = entry.partition(":")
     spec = find_spec(module)
-    # Read, not imported: importing matplotlib takes every job a second, and a fault in one figure
-    # would stop all planning.
+    # Read the file instead of importing it: importing matplotlib takes a second in every job, and a
+    # fault in one figure would stop all planning.
     source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -88,7 +88,7 @@ def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> 
     """Check that matplotlib can read the formulas in titles and labels.
 
     Raises:
-        AuditError: it cannot read one; the message has its file and line, from `line_of`.
+        AuditError: a formula cannot be read; the message has file and line, from `line_of`.
     """
     texts = {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
     for name, figure in config.get("figures", {}).items():

@@ -14,13 +14,13 @@ from fa_audit.results.statistics import Summary, summarise
 
 AGREES, DIFFERS, NOT_RUN = "agrees", "differs", "not run"
 _DEVIATIONS = 2.0  # two means agree within these pooled standard deviations
-_FACTOR = 2.0  # two magnitudes agree within it
+_FACTOR = 2.0  # two magnitudes agree within this factor
 Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> value
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One published number beside measured ones.
+    """The result of comparing one published number with measured ones.
 
     Attributes:
         verdict: agrees, differs or not run.
@@ -28,7 +28,7 @@ class Comparison:
         reproduced: the mean over seeds, the answer of the seeds, or the runs as measured in order.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
-        numbers: what was compared, by run and seed.
+        numbers: the compared numbers, by run and seed.
     """
 
     verdict: str
@@ -70,7 +70,7 @@ def compare(entry: Entry, measured: Measured) -> Comparison:
 def combined(entry: Entry, measured: Measured) -> Measured:
     """Return the numbers of an entry's runs, for the seeds that all of them have.
 
-    If the entry has ``minus`` or ``over``, another run's numbers are subtracted, or divide.
+    If the entry has ``minus`` or ``over``, its numbers are reduced or divided by another run's.
     """
     common = set.intersection(*map(set, measured.values()))
     runs = {}
@@ -151,5 +151,5 @@ def _agrees(agrees: bool) -> str:
 
 
 def _at_most(number: float, limit: float) -> bool:
-    """Compare decimal numbers by ``<=``, up to the last bits: 0.635 - 0.615 is 0.02."""
+    """Compare by ``<=``, and ignore rounding in the last bits: 0.635 - 0.615 is at most 0.02."""
     return number <= limit or math.isclose(number, limit, rel_tol=1e-9)

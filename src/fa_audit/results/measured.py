@@ -1,4 +1,4 @@
-"""Audits of many settings in a folder such as ``reference/measured`` or ``results/tidy``.
+"""Find and read audits of many settings, in a folder such as ``reference/measured``.
 
 A folder holds ``SETTING/audits.json`` and ``SETTING/trajectories.csv``.
 """
@@ -20,7 +20,7 @@ def measured_folder(folder: str | Path | None) -> Path:
     """Return the given folder, or else the one that comes with the project.
 
     Raises:
-        AuditError: there is none, or it holds no audits.
+        AuditError: the folder does not exist, or holds no audits.
     """
     found = provided(folder or FOLDER)
     if (found / "tidy").is_dir():  # a folder of results
@@ -39,7 +39,7 @@ def settings_in(folder: Path) -> list[str]:
 
 
 def evidence_of(folder: Path, settings: Iterable[str]) -> list[Path]:
-    """Return the files of settings; one of trajectories may be missing.
+    """Return the files of settings; the file of trajectories is optional.
 
     Raises:
         AuditError: the audits of a setting are missing.

@@ -37,7 +37,7 @@ class OurRuns:
             by_cosine=by_cosine(tidy),
             first_reference_flag_1024=_first_below(tidy),
         )
-        # Keyed by places; for an epoch, the row of any of its states is enough.
+        # The keys are places. For an epoch, the row of any one state is enough.
         self._rows = {
             (): _by_place(runs),
             LAYER: _by_place(tidy.layers, *LAYER),
@@ -63,7 +63,7 @@ class OurRuns:
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():
-            # If several settings have a run, the entry's is last and wins.
+            # If several settings have a run, the run of the entry's setting is last and wins.
             keys = sorted(self._same[identity(spec)], key=lambda key: key.setting == entry.setting)
             seeds = {key.seed: key for key in keys}
             found[run] = {s: self._value(entry, seeds[s]) for s in entry.seeds if s in seeds}
@@ -76,7 +76,7 @@ class OurRuns:
         if entry.samples != BATCH:
             column += f"_{entry.samples}"
         cell = row.get(column)
-        # Not measured on the source's samples: take the value on 128.
+        # If nothing was measured on the source's samples, take the value on 128.
         if pd.isna(cell) and places:
             cell = row.get(entry.quantity)
             # The gradient of a mean loss falls with the number of samples.
@@ -109,7 +109,7 @@ def _first_below(tidy: Tidy) -> list[Any]:
     """Return for every run the first epoch with ``||g_L||`` on 1,024 samples below the paper's
     limit.
 
-    None if it never is; "none" if the training has no trajectory.
+    An entry is None if the norm never is, and "none" if the training has no trajectory.
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])

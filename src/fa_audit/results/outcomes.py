@@ -11,10 +11,9 @@ from fa_audit.results.tidy import Tidy
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a column for every check of the four-check verdict, and `NON_FINITE`: whether it
-    fires.
+    """Return whether each check of the four-check verdict fires, and `NON_FINITE`: a column each.
 
-    NA if a check was not evaluated.
+    A cell is NA if the check was not evaluated.
     """
     found = {}
     for label, check in four_checks().items():
@@ -24,14 +23,13 @@ def reasons(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_cosine(tidy: Tidy) -> pd.Series:
-    """Return whether the mean cosine over all blocks is not above 0; NaN without one."""
+    """Return whether the mean cosine over all blocks is 0 or less; NaN for runs without cosines."""
     cosine = tidy.mean_of_blocks(f"cosine{AT_INPUT}")
     return (cosine <= 0).where(cosine.notna())
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """Return a column for every strategy: 1 if it withdraws the run's claim, 0 if not, NaN if
-    unknown.
+    """Return which strategies withdraw each run's claim: 1 if so, 0 if not, NaN if unknown.
 
     The strategies are the `_STRATEGIES` of `fa_audit.results.figures.squares`.
     """

@@ -37,7 +37,7 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
 
 
 def names_of(audit: Audit) -> tuple[str, str]:
-    """Return setting and run: their own names, or those of network and method."""
+    """Return the names of setting and run; without them, names made of network and method."""
     if audit.spec is None:
         return audit.setting or OTHERS, audit.run or audit.method
     spec, network = RunSpec.from_dict(audit.spec), _network(audit)
@@ -50,8 +50,8 @@ def names_of(audit: Audit) -> tuple[str, str]:
 def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """Append user audits to the measured ones.
 
-    A run with the network, data and budget of a measured setting joins it; if several match, the
-    one with most runs. Other runs get a setting named after their network; audits without a
+    A run with the network, data and budget of a measured setting joins that setting; of several,
+    the one with most runs. Other runs get a setting named after their network; audits without a
     specification get the setting `OTHERS`.
     """
     if not groups:
@@ -59,7 +59,7 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     own = _tables(_named(groups, lambda audit: _setting(audit, measured), " (yours{})"))
     tables = {}
     for name in TIDY:
-        # As objects: a column that one table lacks would change its type in the other.
+        # Without this cast, a column that one table lacks would change type in the other.
         pair = [getattr(tidy, name).astype(object) for tidy in (measured, own)]
         tables[name] = pd.concat(pair, ignore_index=True).infer_objects()
     return Tidy(tuple(dict.fromkeys([*measured.settings, *own.settings])), **tables)

@@ -70,7 +70,7 @@ def _identification(judgement: Judgement) -> Iterator[tuple[str, str]]:
 
 
 def _each(judgement: Judgement, name: str) -> str:
-    """Return a fact of the audits, once if all share it."""
+    """Return a fact of the audits as text: once if all share it, else by seed."""
 
     def text(audit: Audit) -> list[str]:
         value = getattr(audit, name)

@@ -27,12 +27,13 @@ from fa_audit.results.tidy import Tidy
 _EXPLANATIONS = "explanations.yaml"
 _SEVERAL = 3  # seeds on both sides for the headline's count of trained networks
 _OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
-_DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number tells the script
+_DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number shows which script made it
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:
-    """Read the explanations of differing numbers, by the key of their entry; empty without such a
-    file.
+    """Read the explanations of differing numbers, by the key of their entry.
+
+    The mapping is empty if the folder has no such file.
 
     Raises:
         AuditError: the file is not a mapping, or names an unknown entry.
@@ -169,7 +170,7 @@ def sum_of(rows: pd.DataFrame, verdict: str = "verdict") -> Sum:
 
 
 def counted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that count: every number once, without excluded settings."""
+    """Return the rows that count: no repeated numbers and no excluded settings."""
     return rows[rows["counted"].astype(bool)]
 
 
@@ -182,7 +183,7 @@ def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
     """Return one row per claim: name, sentence, verdict, counts of its numbers in words, and n.
 
-    Bounds, verdicts and orders decide a claim, or all its numbers if it has none.
+    Bounds, verdicts and orders decide a claim. A claim without them is decided by all its numbers.
     """
     found = []
     for name, sentence in published.claims.items():

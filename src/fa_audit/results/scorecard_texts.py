@@ -23,9 +23,7 @@ _NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule", "other sc
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """Return the headline: the share of published numbers that agree, of all and of those with
-    seeds.
-    """
+    """Return the headline: how many published numbers agree, in all and with several seeds."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
         f"{_share(every)}; {several.agree} of {several.run} for trained networks with three seeds"

@@ -31,17 +31,17 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
 
 
 def read_audit(path: str | Path) -> Audit:
-    """Read an audit whose specification, if it has one, is whole; errors as of `Audit.read`."""
+    """Read an audit and check its specification; errors as of `Audit.read` and `check_spec`."""
     audit = Audit.read(path)
     check_spec(audit, path)
     return audit
 
 
 def check_spec(audit: Audit, where: str | Path) -> None:
-    """Check that the specification of an audit, if it has one, is whole.
+    """Check that the specification of an audit, if it has one, is complete.
 
     Raises:
-        AuditError: it is not.
+        AuditError: the specification is not complete.
     """
     if audit.spec is None:
         return
@@ -53,7 +53,7 @@ def check_spec(audit: Audit, where: str | Path) -> None:
 
 
 def group_of(audits: Sequence[Audit]) -> Judgement:
-    """Judge audits that are of one network over its seeds; errors as of `read_seeds`."""
+    """Check that audits are seeds of one network, and judge them; errors as of `read_seeds`."""
     _check_different(audits)
     first = audits[0]
     shared = _identity(first)
@@ -88,8 +88,8 @@ def _check_different(audits: Sequence[Audit]) -> None:
     """Check that no two audits are the same one."""
     measured: dict[str, Audit] = {}
     for audit in audits:
-        # Without dates and places. Networks that are not finite may well have equal numbers.
-        # Not by pydantic's own JSON, which refuses half a surrogate pair.
+        # Compare without dates and places; pydantic's own JSON refuses half a surrogate pair.
+        # Different networks may well have equal numbers if these are not finite.
         content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
         first = measured.setdefault(content, audit)
         if first is not audit and (audit.finite or first.path == audit.path):

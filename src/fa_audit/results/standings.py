@@ -13,12 +13,12 @@ from fa_audit.core.errors import AuditError
 from fa_audit.results.tidy import KEY, Tidy
 
 LEVEL = 0.05  # of the tests that rank runs
-# Parts of a run's name that every rule chooses for itself.
+# Parts of a run's name for training settings that each rule may choose.
 TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 
 
 def with_standings(tidy: Tidy) -> Tidy:
-    """Return the tables without baselines, and add the board's columns to the runs.
+    """Remove the baselines, and add the board's columns to the table of runs.
 
     ``rule``: the run without its learning rate and normalisation, if that is unique in its setting.
     ``rank``: the rank within the setting, see `ranks`.
@@ -46,18 +46,17 @@ def with_standings(tidy: Tidy) -> Tidy:
 
 
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs other than baselines, with their margins over own frozen blocks and
-    bp+frozen.
+    """Return the trained runs with their margins over own frozen blocks and bp+frozen.
 
-    Baselines are the setting's own runs with frozen blocks, which may have another learning rate,
-    or else those in each audit.
+    A baseline is a run with frozen blocks in the same setting; its learning rate may differ. If
+    there is none, the baseline in the run's audit is used.
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # A snapshot's own frozen blocks, of the same epoch, are in its audit.
+    # A snapshot is compared with frozen blocks of the same epoch, from its audit.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
-    # The most accurate of several, so that no margin is flattered.
+    # Of several baselines take the most accurate, so that margins are not too large.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
     keys = runs[["setting", "seed", "method"]]
     baselines = {}

@@ -38,8 +38,7 @@ def summarise(values: Iterable[float]) -> Summary:
     [0.47, 0.57]
 
     Raises:
-        AuditError: no values, or one that is NaN or infinite; a missing seed is the caller's to
-            report.
+        AuditError: there are no values, or one is NaN or infinite. Callers report missing seeds.
     """
     array = np.asarray(list(values), dtype=float)
     if not array.size or not np.isfinite(array).all():
@@ -53,8 +52,9 @@ def summarise(values: Iterable[float]) -> Summary:
 
 
 def extent(numbers: Iterable[float], write: Callable[[Any], str] = str) -> str:
-    """Print the smallest and the largest number, or one of them if both look alike; empty without
-    numbers.
+    """Print the smallest and the largest number, or one of them if both look alike.
+
+    The text is empty if there are no numbers.
 
     >>> extent([2, 3, 3]), extent([3, 3])
     ('2 to 3', '3')
@@ -66,9 +66,7 @@ def extent(numbers: Iterable[float], write: Callable[[Any], str] = str) -> str:
 
 
 def rank_runs(runs: pd.DataFrame) -> list[str]:
-    """Return the run names by mean accuracy, best first, then by name; runs without accuracy come
-    last.
-    """
+    """Sort run names by mean accuracy, best first, then by name; runs without accuracy are last."""
     # groupby sorts by name, and the stable sort keeps that order.
     means = runs.groupby("run")["accuracy"].mean()
     return means.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
@@ -80,10 +78,10 @@ def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, p
 
 
 def without_penalty(run: str) -> str:
-    """Return the run's name without its penalty, which all runs of a penalty sweep share."""
+    """Return the run's name without its penalty; all runs of a penalty sweep share this name."""
     return str(replace(parse_run(run), penalty=0.0))
 
 
 def whole(run: str) -> str:
-    """Return the run's name without its snapshot, which all snapshots of a run share."""
+    """Return the run's name without its snapshot; all snapshots of a run share this name."""
     return str(parse_run(run).whole)

@@ -1,7 +1,7 @@
 """Write and read audits as four tidy tables: runs, layers, trajectories, and work.
 
-Figures, tables, boards and the scorecard read audits, packed by setting, through `read_tidy`; the
-CSV files are for others.
+Figures, tables, boards and the scorecard use `read_tidy`, which reads audits packed by setting.
+The CSV files are for other programs.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ DEEP = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
 
 @dataclass(frozen=True)
 class Tidy:
-    """Input of a figure or a table: its settings in the order of display, and their tables.
+    """Input of a figure or a table: settings in the order of display, and their tables.
 
-    `tidy_of` makes the tables from audits; tables that are not read are empty.
+    `tidy_of` makes the tables from audits. Tables that were not read are empty.
     """
 
     settings: tuple[str, ...]
@@ -68,7 +68,7 @@ class Tidy:
     work: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
 
     def of(self, setting: str) -> Tidy:
-        """Return the part of one setting."""
+        """Return the tables of one setting."""
         return self._part("setting", [setting])
 
     def has(self, column: str) -> bool:
@@ -76,7 +76,7 @@ class Tidy:
         return column in self.runs and bool(self.runs[column].notna().any())
 
     def only(self, runs: Collection[str]) -> Tidy:
-        """Return the part of some runs in all settings; everything if none is named.
+        """Return the tables of the named runs, in all settings; all runs if none is named.
 
         Raises:
             AuditError: there is no such run.
@@ -129,7 +129,7 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
         AuditError: as `trajectories_table`.
     """
     columns = [*KEY, *WORK]
-    # The rows of the runs carry their audits, which judge them.
+    # `judged` needs the audit behind each row.
     tables = (
         runs_table(audits).assign(audit=audits),
         layers_table(audits),
@@ -153,7 +153,7 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(rows)
-    # pandas does not calculate with None; columns without any value are made of it.
+    # Columns without any value hold None, with which pandas cannot calculate.
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
 
 
@@ -183,7 +183,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
             f"{name}_interval_high": high,
             f"{name}_borderline": found.borderline,
         }
-    # Also if the checks have no value, because the norm is not finite.
+    # The checks have no value if a norm is not finite, but these columns do.
     row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
     row["scale_free_last"] = last.scale_free
     judgement = audit.judgement
@@ -207,7 +207,7 @@ def _json(value: Any) -> str:
 
 
 def _baselines(audit: Audit) -> dict[str, Any]:
-    """Return the accuracies of the baselines; none if the run stopped early: they did not."""
+    """Return the baselines' accuracies; none for a run that stopped early: baselines do not stop."""
     found: dict[str, float | None] = {"own": audit.baselines.own, "bp": audit.baselines.bp}
     for role, run in audit.baseline_runs.items():
         found[role] = run.accuracy
@@ -244,9 +244,7 @@ def _mean(blocks: Sequence[Metrics], name: str) -> float | None:
 
 
 def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
-    """Return one row per run, seed and state: norms, growth, float32 agreement, the next block's
-    credit.
-    """
+    """Return one row per run, seed and state: its measurements and the next block's credit."""
     rows: list[dict[str, Any]] = []
     for audit in audits:
         for place, state in enumerate(audit.layers):
@@ -316,7 +314,7 @@ def _by_run(audits: Iterable[Audit]) -> list[Audit]:
 
 
 def key_of(audit: Audit) -> RunKey:
-    """Return the run of an audit."""
+    """Return the setting, run and seed of an audit."""
     return RunKey(audit.setting, audit.run, audit.seed or 0)
 
 

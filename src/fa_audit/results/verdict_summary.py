@@ -1,4 +1,4 @@
-"""Every run's verdicts in a few lines of text."""
+"""Write every run's verdicts in a few lines of text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fa_audit.results.tidy import judged, read_tidy
 
 
 def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
-    """Yield a heading per setting and a line per run, of the settings whose audits are packed."""
+    """Yield a heading per setting and a line per run; skip settings without packed audits."""
     for setting in settings:
         path = Path(evidence_files([setting])[0])
         if path.exists():

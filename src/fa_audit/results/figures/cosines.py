@@ -86,7 +86,7 @@ def _by_layer(
 ) -> dict[str, pd.DataFrame]:
     """Draw columns of the layers against the depth, a panel each; return the rows of every run."""
     table = tidy.layers.sort_values("layer", kind="stable")
-    # Hollow is where the gradient that is shown, or that a cosine is with, is below the limit.
+    # A marker is hollow if its gradient, or the one that its cosine uses, is below the limit.
     below = pd.Series(
         CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor), table.index
     )

@@ -40,7 +40,7 @@ def depth_ladder(
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for letter, ax, setting in zip(ascii_lowercase, panels.flat, tidy.settings):
         own = rungs[rungs["setting"] == setting]
-        # With all runs, so that each looks as in the legend.
+        # Pass all runs, so that each has the look of its legend entry.
         style.seeds_and_means(ax, by_run(own, order, "k", "seed"), "k", "accuracy")
         style.whole_numbers(ax, 9)
         ax.set_xlabel("trained blocks $k$")

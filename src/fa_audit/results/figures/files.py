@@ -1,4 +1,4 @@
-"""The files of a figure, drawn from audits."""
+"""Write the files of a figure, drawn from audits."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def write_figure(
     origin_file: str | Path | None = None,
     tidy: Tidy | None = None,
 ) -> None:
-    """Draw one figure in every format, and write where it comes from.
+    """Draw one figure in every format, and write its origin.
 
     Args:
         entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
-        inputs: the evidence that it is drawn from, as of `read_tidy`, or what `tidy` was made of.
+        inputs: the files to draw, as for `read_tidy`; if `tidy` is given, the files it came from.
         figures: files to write: PDF, PNG, SVG.
 
     Raises:
@@ -52,7 +52,7 @@ def _limits(tidy: Tidy) -> DiagnosticThresholds:
     """Return the limits by which all audits were judged.
 
     Raises:
-        AuditError: they differ.
+        AuditError: the limits of two audits differ.
     """
     first, *others = tidy.runs["audit"]
     for audit in others:

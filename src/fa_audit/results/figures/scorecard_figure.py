@@ -11,7 +11,7 @@ from fa_audit.results.judging import AGREES, DIFFERS
 from fa_audit.results.scorecard import counted, sum_of
 from fa_audit.results.scorecard_texts import short_sum
 
-EDGE = 3  # of the axis, in units of what a rule allows: farther numbers are drawn here
+EDGE = 3  # end of the axis, in units of what a rule allows; farther numbers are drawn here
 _MARKS = {
     AGREES: style.MARK | {"color": style.LOOKS["ep"][0]},
     DIFFERS: style.MARK | {"color": style.LOOKS["credit_bridge"][0], "marker": "X"},

@@ -29,8 +29,8 @@ from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.statistics import extent
 
-WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
-WIDE = 7.0  # inches: of a page of two columns
+WIDTH = 5.5  # inches: a text block of one column; figures are printed at this size
+WIDE = 7.0  # inches: a page of two columns
 SMALL = 7  # points, for everything but titles and axis labels
 
 # Method -> colour and marker in every figure; arrows mean "off the scale", grey circles baselines.
@@ -76,7 +76,7 @@ _LINES = ("--", ":", "-.")
 
 Look = dict[str, Any]  # arguments of `Axes.plot`
 GREY, SHADE = "0.3", "0.92"
-# Looks in legends, and shared by all runs.
+# Looks that all runs share; legends show them in grey.
 MARK: Look = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 3.5}
 SEED = MARK | {"markeredgewidth": 0.5}
 AREA = MARK | {"marker": "s", "markersize": 7, "markeredgewidth": 0}
@@ -96,13 +96,13 @@ NOUGHT: Look = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
 # markers of methods.
 _ARROWS = {"infinite": ("^", 9, 0.96), "zero": ("v", 8, 0.04)}
 
-# Without dates and versions, so that the same figure is the same file.
+# Leave out dates and versions, so that the same figure gives the same file.
 _METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".png": {"Software": None},
     ".svg": {"Creator": None, "Date": None},
 }
-# The fields that say what a figure is made of.
+# The metadata field that holds a figure's origin.
 _ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
 
 
@@ -115,9 +115,7 @@ def context() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Decorate a drawing function: it draws in `context`, with a layout that is the same in all
-    formats.
-    """
+    """Decorate a drawing function: it draws in `context`, with one layout for all formats."""
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
@@ -139,7 +137,7 @@ def new_figure(title: str, *, height: float) -> Figure:
 
 
 def legend_below(figure: Figure, entries: Mapping[str, Look], **options: Any) -> None:
-    """Add one legend under all panels, and its height to the figure.
+    """Add one legend under all panels, and make the figure higher by the legend's height.
 
     Entries for infinite values and zeros are added where the figure has some.
 
@@ -152,7 +150,7 @@ def legend_below(figure: Figure, entries: Mapping[str, Look], **options: Any) ->
         if label in drawn:
             looks[label] = MARK | {"marker": marker}
     handles = [Line2D([], [], **look | {"label": label}) for label, look in looks.items()]
-    # matplotlib breaks a legend into columns, but does not say how many fit: 96 characters do.
+    # matplotlib does not say how many columns fit; about 96 characters fit into the width.
     columns = max(1, min(4, 96 // (max(map(len, looks)) + 8)))
     rows = math.ceil(len(looks) / columns)
     figure.set_figheight(figure.get_figheight() + 0.16 * rows + 0.1)
@@ -241,7 +239,7 @@ def check_texts(texts: Iterable[str], where: str = "figure") -> None:
     r"""Check that matplotlib can read the formulas in texts, which dollar signs enclose.
 
     Raises:
-        AuditError: it cannot read one; write ``\$`` for a dollar sign.
+        AuditError: a formula cannot be read; write ``\$`` for a dollar sign.
     """
     for text in filter(str.strip, texts):
         try:
@@ -273,7 +271,7 @@ def number(value: float, *, digits: int = 3) -> str:
 
 
 def power(value: float) -> str:
-    """Format a value of a logarithmic sweep, 0 among them: as a power of ten."""
+    """Format a value of a logarithmic sweep as a power of ten; 0 stays 0."""
     return f"${ScalarFormatter(useMathText=True).format_data(value)}$" if value else "0"
 
 
@@ -314,8 +312,8 @@ def percent_scale(ax: Axes, axis: str = "y") -> None:
 
 
 def whole_numbers(ax: Axes, most: int) -> None:
-    """Label at most `most` places of the x axis, at whole numbers."""
-    # One epoch or one layer gets its label, too.
+    """Label the x axis at whole numbers, at most `most` of them."""
+    # With min_n_ticks=1 an axis of a single epoch or layer also has a label.
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 
@@ -336,7 +334,7 @@ def limit_line(
     if axis == "x":
         line, shade = ax.axvline, ax.axvspan
     line(limit, color=GREY, linestyle="--", linewidth=0.8, label="limit")
-    # Asking for the ends makes room for the line; the shade must not move them again.
+    # get_lim extends the axis to the line; setting these ends keeps the shade from moving them.
     low, high = getattr(ax, f"get_{axis}lim")()
     shade(limit, high if kind.side == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set(**{f"{axis}lim": (low, high)})
@@ -373,7 +371,7 @@ def mark_off_scale(
 ) -> None:
     """Draw arrows for infinite values at an axis's end, for zeros at the start of a log axis.
 
-    matplotlib leaves both out, as it does NaN, which is absent.
+    matplotlib draws neither. NaN means that nothing was measured, and gets no arrow.
 
     Args:
         along: positions of the values on the other axis.
@@ -410,7 +408,7 @@ def points(
         x, y: columns.
         look: of `run_styles`.
         axis: the axis of the values, ``"x"`` or ``"y"``.
-        hollow: a boolean column: which markers are not filled; none by default.
+        hollow: name of a boolean column, True for unfilled markers; default: all are filled.
     """
     filled = SEED | look | {"linestyle": "none", "label": label}
     white = filled | {"markerfacecolor": "white", "fillstyle": "full"}
@@ -430,7 +428,7 @@ def seeds_and_means(
     The best run is on top. A line is interrupted where a value is infinite or none was measured.
 
     Args:
-        hollow: a boolean column: which markers are not filled.
+        hollow: name of a boolean column, True for unfilled markers.
     """
     looks = run_styles(groups)
     for run in reversed(groups):

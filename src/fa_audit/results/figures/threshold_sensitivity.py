@@ -46,7 +46,7 @@ def draw(
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
         values = kind.scale * runs[kind.column]
-        # An infinite number is too large, or else means nothing.
+        # An infinite number fires a check with an upper limit; others cannot use it.
         values = values.where(np.isfinite(values) | (kind.side == "above"))
         at = _sweep(kind, values, limit)
         elsewhere = fired.drop(columns=kind.label).any(axis=1)
@@ -73,7 +73,7 @@ def draw(
 
 
 def _sweep(kind: Check, values: pd.Series, limit: float) -> np.ndarray:
-    """Return rising thresholds: all values, at which the outcome changes, the limit, and both ends."""
+    """Return rising thresholds: every value (where the outcome changes), the limit, two ends."""
     inner = np.unique([*values[np.isfinite(values)], limit])
     if kind.unit == "factor":
         inner = inner[inner > 0]
@@ -103,8 +103,8 @@ def _curve(
         return
     fires = kind.fires(values.to_numpy(), at[:, None])  # (T, n)
     alone = fires & ~elsewhere.to_numpy(bool)
-    # A value is not beyond a threshold that equals it: a step belongs to the side where the check
-    # fires no more.
+    # A value equal to the threshold does not fire, so each step belongs to the side where the check
+    # no longer fires.
     step = "post" if kind.side == "above" else "pre"
     bottom = row + 0.4
     for networks, colour in ((fires, _ANYWAY), (alone, _ALONE)):

@@ -38,8 +38,8 @@ def trajectories(
     shaded part, where a cosine with that gradient says nothing. Rings mark the first epoch at which
     D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the norms.
     """
-    # A run's history begins with its snapshots, which alone have epoch 0; everything else is that
-    # of its latest network.
+    # Snapshots belong to the history of their run, and only they have epoch 0. All other facts of
+    # a run come from its latest network.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
     runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
@@ -95,7 +95,7 @@ def _curves(
             step = max(1, len(epochs) // _MARKERS_PER_CURVE)
             marks = {"markersize": 2.5, "markevery": (int(rank / len(order) * step), step)}
             ax.plot(epochs, values, **looks[run], **marks, linewidth=0.7, label=run)
-            # An arrow stands where a stretch begins that the axis cannot show.
+            # An arrow marks the first of successive values that the axis cannot show.
             hidden = np.isinf(values) | (values <= 0)
             begins = hidden & np.diff(hidden, prepend=False)
             style.mark_off_scale(ax, epochs[begins], values[begins], colour=colour)

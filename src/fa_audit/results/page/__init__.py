@@ -1,1 +1,1 @@
-"""The report as one HTML file: `runs` has its content, `render` and page.html its form."""
+"""The report as one HTML file: `runs` has the content, `render` and page.html the form."""

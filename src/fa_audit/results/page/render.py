@@ -1,8 +1,7 @@
-"""Render the page as one HTML file, with style, script, figures and tables inside; it loads
-nothing.
+"""Render the page as one HTML file that holds its style, script, figures and tables.
 
-Names may come from strangers: the template escapes all of them, and the page's policy allows no
-script but its own, by its digest.
+Names may come from strangers. The template therefore escapes all of them, and the page's policy
+allows only the page's own script, by its digest.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Artefact:
 
     @property
     def anchor(self) -> str:
-        """Return the fragment that links to it within the page."""
+        """Return the fragment that links to this artefact within the page."""
         return f"{self.file.parent.name}-{self.file.stem}"
 
     @property
@@ -48,7 +47,7 @@ class Artefact:
 
     @property
     def table(self) -> Markup:
-        """Return caption and table from the file, whose cells are escaped."""
+        """Return caption and table from the file; its cells are already escaped."""
         text = self.file.read_text(encoding="utf-8")
         return Markup("".join(re.findall("<p>.*</table>", text, flags=re.DOTALL)))
 
@@ -63,9 +62,9 @@ def page(
     """Return the page as HTML.
 
     Args:
-        runs: in the order in which they are shown.
+        runs: the runs in the order in which the page shows them.
         claims: the paper's claims, and whether they hold here.
-        figures, tables: of the configuration.
+        figures, tables: the figures and tables of the configuration.
     """
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
@@ -104,7 +103,7 @@ def headline(runs: Sequence[PageRun]) -> str:
 
 
 def _policy(script: str) -> str:
-    """Return the Content-Security-Policy: no other script, and nothing from a network."""
+    """Return a Content-Security-Policy that forbids other scripts and all network requests."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none';"

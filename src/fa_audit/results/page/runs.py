@@ -36,9 +36,7 @@ class PageRun:
 
     @property
     def checks(self) -> list[tuple[str, str, bool]]:
-        """Return label, outcome and whether it is borderline, for every check of the four-check
-        verdict.
-        """
+        """Return every check of the four-check verdict: label, outcome, whether borderline."""
         findings = [self.judgement[name] for name in FOUR.checks]
         return [(found.kind.label, OUTCOMES[found.fires], found.borderline) for found in findings]
 
@@ -65,7 +63,7 @@ class PageRun:
 
     @property
     def evidence(self) -> Document:
-        """Return the report of its audits, whose sections the page shows."""
+        """Return the report of the run's audits; the page shows its sections."""
         return report(self.judgement)
 
 

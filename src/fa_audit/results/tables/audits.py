@@ -89,7 +89,7 @@ _VARIATION_NOTE = (
 
 
 def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return runs by mean accuracy over all settings, and the settings of each in order.
+    """Return one row per run and setting: runs by mean accuracy, each with its settings in order.
 
     Width, depth, epochs and training options get columns if they differ between settings.
     """
@@ -145,10 +145,10 @@ _PENALTY_NOTE = (
 
 
 def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per method and penalty: methods by mean accuracy over all penalties, penalties
-    rising.
+    """Return one row per method and penalty.
 
-    `labels` are those of methods, that is of runs without their penalty.
+    Rows are sorted by the method's mean accuracy over all penalties, then by penalty. `labels` name
+    methods, that is runs without their penalty.
     """
     penalties = tidy.runs.set_index("run")["penalty"].to_dict()
     methods = {run: without_penalty(run) for run in penalties}
@@ -163,7 +163,7 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
-# Cosines of float32 credits that differ by less are equal.
+# Cosines of float32 credits count as equal if they differ by less.
 _RESOLUTION = 1e-6
 _NULL_CALIBRATION = (
     ACCURACY,

@@ -18,7 +18,7 @@ from fa_audit.results.standings import with_standings
 from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_table
 from fa_audit.results.tidy import Tidy
 
-TOLERANCE = 0.01  # a rule this close below its source's accuracy reaches it: most sources round
+TOLERANCE = 0.01  # most sources round: a rule at most this far below its source reaches it
 _NOTE = (
     "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: place; a rule"
     " shares the rank of those before it unless a paired t-test over the seeds (5 %, Holm over all"
@@ -61,7 +61,7 @@ _IN_TERMINAL = (*_WORTH, FIRES, _SECONDS)
 
 @cache
 def claims_of_sources() -> dict[str, dict[str, Any]]:
-    """Return the claims by method, as ``methods/claims.yaml`` has them."""
+    """Read the sources' claims from ``methods/claims.yaml``, by method."""
     text = files("fa_audit.methods").joinpath("claims.yaml").read_text("utf-8")
     return dict(yaml.safe_load(text))
 

@@ -1,4 +1,4 @@
-"""The files of a table, built from audits."""
+"""Write the files of a table, built from audits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def write_table(
     origin_file: str | Path | None = None,
     tidy: Tidy | None = None,
 ) -> None:
-    """Build one table in every format, and write where it comes from; arguments as of
-    `write_figure`.
+    """Build one table in every format, and write its origin.
 
-    The files' endings choose the formats, by `writers.TABLES`.
+    The files' endings choose the formats, by `writers.TABLES`. The arguments are the same as for
+    `write_figure`.
 
     Raises:
         AuditError: a file is not a table.
