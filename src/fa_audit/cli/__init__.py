@@ -17,7 +17,7 @@ from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.registry import naming_extras
 
-# The summary of a command, and the function that adds its arguments.
+# Command -> its summary, and the function that adds its arguments.
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "audit": ("audit a model of your own, or a checkpoint", audit.audit_parser),
     "describe": ("propose where the states of a model are", models.describe_parser),
@@ -41,7 +41,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0 when done, 1 after bad input or a check that failed."""
-    # A terminal of ASCII cannot show '±'.
+    # An ASCII terminal cannot show '±'.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     parser = _parser()
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
             return status
     except BrokenPipeError:
-        # `| head` has read enough; the interpreter's last flush must not fail.
+        # `| head` closed the pipe; without this the interpreter's last flush would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (AuditError, OSError) as error:

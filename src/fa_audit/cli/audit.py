@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fa_audit.networks.states import Description
     from fa_audit.protocol.audit import DiagnosticReport
 
-# Options of checkpoints only, and of models only.
+# Options that apply only to checkpoints, and only to models.
 _OF_CHECKPOINTS = ("method", "architecture")
 _OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "partial", "credits", "draw", "loss")
 
@@ -66,12 +66,12 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
-    add("--reads", help="what the head reads of a state; default: found by its outputs")
+    add("--reads", help="the part of a state that the head reads; default: found by its outputs")
     add(
         "--partial",
         action="store_true",
         default=None,
-        help="audit states that are not whole, and name the share that goes past; default an error",
+        help="audit states that some information bypasses, and report its share; default an error",
     )
     add(
         "--credits",
@@ -106,7 +106,7 @@ def _audit(options: argparse.Namespace) -> int:
                 f" {other} only."
             )
     audit = _audit_model if is_model else _audit_run
-    # Prints of user code must not get into the JSON.
+    # Text that user code prints must not mix with the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         report, about = audit(options)
     if options.format == "json":
@@ -149,7 +149,7 @@ def load_batches(name: str | None) -> list[Any]:
     """Return the batches that the option `--data` names.
 
     Raises:
-        AuditError: it is not of the form my_file:batches, or names no batches.
+        AuditError: `name` is not of the form my_file:batches, or there are no batches.
     """
     from fa_audit.core.registry import load
 
@@ -172,7 +172,7 @@ def inputs_of(batch: Any) -> Any:
 
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
-    """Describe the model by the options, or else by the best proposal, and print that."""
+    """Describe the model by the options; without them, print and return the best proposal."""
     from fa_audit.networks.proposals import best_proposal
     from fa_audit.networks.states import Description, HookPoint
 

@@ -22,7 +22,7 @@ _KEY = (
 
 def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
-    # matplotlib's notes on fonts are no news.
+    # Hide matplotlib's notes on fonts.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
     _add_audits(parser, "your own audits, JSON")
     parser.add_argument(
@@ -96,7 +96,7 @@ def _draw(options: argparse.Namespace) -> int:
     more: dict[str, Any] = {"wide": True} if options.wide else {}
     if options.only:
         more["runs"] = options.only
-    # Print after the last one: a bar of progress stands in this place.
+    # Print only after the last one: until then the progress bar fills this line.
     made = list(artefacts_from(config, grid, folder, options.output, more))
     drawn = 0
     for name, problem in made:

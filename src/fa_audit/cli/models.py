@@ -15,9 +15,8 @@ from fa_audit.methods import METHODS
 
 def check_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit check`."""
-    parser.set_defaults(
-        command=_check, log_level=logging.WARNING
-    )  # its many small trainings are not news
+    # Do not log the many small trainings.
+    parser.set_defaults(command=_check, log_level=logging.WARNING)
     method = parser.add_argument(
         "method", help="my_file:ClassName, or one of `fa-audit list methods`"
     )
@@ -37,7 +36,7 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         type=_mapping,
         default={},
         metavar="JSON",
-        help="its arguments, e.g. '{\"num_classes\": 10}'; default none",
+        help="arguments of the function, e.g. '{\"num_classes\": 10}'; default none",
     )
     add(
         "--image-shape",

@@ -17,7 +17,7 @@ from fa_audit.experiments.spec import PAPER, RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
-# On these the same run gives the same bits.
+# On these devices the same run gives the same bits.
 _DEVICES = ("cpu", "cuda")
 
 
@@ -45,7 +45,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         field = SettingEntry.model_fields[name]
         option = f"--{name.replace('_', '-')}"
         words = f"{field.description}; default {field.default}"
-        # No default: an option that the run's name gives, too, is refused.
+        # No default, so that `_spec` can refuse an option that the run's name also sets.
         if isinstance(field.default, bool):
             add(option, action=argparse.BooleanOptionalAction, help=words)
         else:
@@ -100,7 +100,7 @@ def _train(options: argparse.Namespace) -> int:
     data = data_path(options)
     dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
-    # Do not resume a state of other code.
+    # A state that other code saved must not be resumed.
     origin = f"{training_origin(spec, [data], options.device)} {run_code('train', spec)}"
     resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")

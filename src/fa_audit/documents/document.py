@@ -14,7 +14,7 @@ NBSP = "\N{NO-BREAK SPACE}"
 
 
 class Entry(NamedTuple):
-    """A term and its text, and a formula before the text, plain and for LaTeX."""
+    """A term with its text. A formula, plain and in LaTeX, may come before the text."""
 
     term: str
     text: str

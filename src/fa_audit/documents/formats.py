@@ -25,8 +25,8 @@ _HTML_STYLE = (
 class Number:
     """A number as a cell.
 
-    Without `decimals` it has three significant digits; from 1000 on and below 0.01, two digits and
-    a power of ten.
+    Without `decimals` it is printed with three significant digits. From 1000 on and below 0.01 it
+    is printed with two digits and a power of ten.
     """
 
     value: float | None  # None if nothing was measured
@@ -49,7 +49,7 @@ class Table:
     caption: str  # what it shows and how its numbers were formed
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    values: pd.DataFrame | None = None  # None where nothing writes them
+    values: pd.DataFrame | None = None  # None if no CSV is written
     name: str = ""  # of the file without its ending
     origin: str = ""  # code and inputs, separated by semicolons
 
@@ -93,7 +93,7 @@ def to_html(table: Table) -> str:
     import pandas as pd
 
     frame = pd.DataFrame(rendered(table, PLAIN), columns=table.columns)
-    # Else pandas cuts long texts.
+    # By default pandas cuts long texts.
     with pd.option_context("display.max_colwidth", None):
         body = frame.to_html(index=False, border=0, justify="left")
     caption = f"<p>{html.escape(table.caption)}</p>"

@@ -18,7 +18,7 @@ _SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {"[": "{[}", "*": "{*}"}  # else a line break takes them for its options
+    | {"[": "{[}", "*": "{*}"}  # after a line break, LaTeX would read them as options
 )
 SYMBOLS = {
     ">=": r"\ge", "<=": r"\le", "≥": r"\ge", "≤": r"\le", "±": r"\pm", "×": r"\times", "−": "-",  # noqa: RUF001
@@ -42,7 +42,7 @@ def escape_latex(text: str) -> str:
     >>> escape_latex("50% of ||g_L|| >= 1e-7")
     '50\\\\% of $\\\\|g_L\\\\|$ $\\\\ge$ $10^{-7}$'
     """
-    # Every other part is what the pattern has found.
+    # The parts alternate: plain text, then a match of the pattern.
     parts = _MATHEMATICS.split(one_line(text))
     parts[::2] = [part.translate(_SPECIAL) for part in parts[::2]]
     parts[1::2] = [f"${_mathematics(part)}$" for part in parts[1::2]]
@@ -71,7 +71,7 @@ def slug(*parts: str) -> str:
     return "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts if part)
 
 
-# The natural width, or that of the text where it is less.
+# A table keeps its natural width, or is scaled to the width of the text if that is less.
 _BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
 
 

@@ -1,4 +1,4 @@
-"""How tables and documents are written. A new format is a function and one line here."""
+"""The formats of tables and documents. To add a format, write a function and one line here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fa_audit.documents import document, formats, latex
 from fa_audit.documents.document import Document
 from fa_audit.documents.formats import Table
 
-# Ending of the file -> the text of the file. Every table of a configuration has all of them.
+# Ending of the file -> the text of the file. Tables of a configuration are written in all formats.
 TABLES: dict[str, Callable[[Table], str]] = {
     "csv": formats.to_csv,
     "md": formats.to_markdown,

@@ -114,7 +114,7 @@ class Audit(Evidence):
     data_sha256: str | None = None
     checkpoint_sha256: str | None = None
     audit_sha256: str | None = None
-    path: str = Field("", exclude=True)  # where it was read
+    path: str = Field("", exclude=True)  # the file that it was read from
     provenance: dict[str, Any] = Field(default_factory=dict)
 
     @cached_property
@@ -154,7 +154,7 @@ class Audit(Evidence):
         NaN and infinities become 'nan', 'inf' and '-inf'; entries that were not recorded are left
         out.
         """
-        # Here and below: in a training loop audits need no files or writers.
+        # Imported here and below, since audits in a training loop need no files or writers.
         from fa_audit.core.files import as_json, signed
 
         record = self.model_dump(mode="json", exclude_defaults=True)
@@ -176,7 +176,7 @@ class Audit(Evidence):
         check_signature(record, where)
         try:
             audit = cls.model_validate(record)
-            # Values of the right types may still have no verdict.
+            # Values of the right types may still be impossible to judge.
             audit.judgement.to_dict()
         except ValidationError as error:
             first = error.errors(include_url=False)[0]

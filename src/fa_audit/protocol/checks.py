@@ -1,8 +1,8 @@
 """The checks of the protocol, and how each follows from the evidence. Imports no torch.
 
-`CHECKS` is the only list of them. An entry there with its function, and a limit in
-`fa_audit.protocol.evidence`, put a new check into every verdict, sentence, report, table and figure:
-``tests/test_checks.py`` adds one.
+`CHECKS` is the only list of checks. To add a check, write its function, an entry in `CHECKS` and a
+limit in `fa_audit.protocol.evidence`. It then appears in every verdict, sentence, report, table and
+figure: ``tests/test_checks.py`` adds one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fa_audit.protocol.evidence import (
 from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
 
 LEAST_LIKELY = 1e-6  # hits of the batches with a smaller chance contradict the accuracy
-# Reasons of outcomes that the check alone does not tell.
+# Reasons of outcomes that do not follow from the name of the check.
 Cause = Literal[
     "",
     "vanished state",
@@ -74,10 +74,10 @@ class Criterion:
     """A number with a limit, and the sentence that each outcome supports.
 
     Attributes:
-        label: name in reports.
-        side: the side of the limit on which it fires.
-        unit: unit of its value.
-        quantity: its value in words; for a margin, the baseline in words.
+        label: the criterion's name in reports.
+        side: the side of the limit on which the criterion fires.
+        unit: unit of the value.
+        quantity: the value in words; for a margin, the baseline in words.
         fine, finding: the sentence that an author may write if it passes, and if it fires.
         below_zero: replaces `finding` for a negative value.
         causes: by cause, a sentence that replaces `finding`.
@@ -222,7 +222,7 @@ def _reference(evidence: Evidence) -> Outcome:
     low = [str(state.layer) for state in evidence.layers if check.fires(state.grad_norm, floor)]
     note = f"below the limit at state {', '.join(low)}" if low else ""
     if check.fires(last.grad_norm, floor):
-        # A head of zeros makes the first product small, too.
+        # If the head's weights are zeros, the first product is small even for a large loss.
         product = max(last.scale_free, evidence.at_logits or 0)
         saturated = product < thresholds.loss_saturation
         note = cause = "saturated loss" if saturated else "collapsed reference"
@@ -253,7 +253,7 @@ def _stability(evidence: Evidence) -> Outcome:
     note = measured.reason
     if measured.value is not None and math.isnan(measured.value):
         note = "the mean cosine is NaN"
-    # Audits that were made of tables do not say how many batches they had.
+    # Audits that were made from tables do not have the number of batches.
     elif measured.value is not None and measured.n_valid in range(FEWEST):
         note = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
     if measured.value is None or note:
@@ -269,7 +269,7 @@ def _stability(evidence: Evidence) -> Outcome:
 
 
 def _bias(evidence: Evidence) -> str:
-    """Say how far mean predictions are from class frequencies, and give C without that."""
+    """Say how far mean predictions are from class frequencies, and C without this bias."""
     found = evidence.frequencies
     if found is None:
         return ""
@@ -300,7 +300,7 @@ def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
     found = hits[0] / hits[1]
     divergence = 0.0
     for p, q in ((found, accuracy), (1 - found, 1 - accuracy)):
-        # As p goes to 0, so does p log p.
+        # p log p goes to 0 with p, so skip p = 0.
         if p:
             divergence += p * math.log(p / max(q, 1e-3))
     return math.exp(-hits[1] * max(divergence, 0))
@@ -399,7 +399,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         evaluate=_stability,
         label="C",
         four=True,
-        # The paper's limit; there none separates healthy networks from others.
+        # The paper's limit; in the paper no limit separates healthy networks from others.
         limit="stability",
         side="above",
         unit="cosine",
@@ -420,7 +420,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         label="D3",
         three=True,
         four=True,
-        # The paper's, and by its own account its least robust limit.
+        # The paper's limit, and the least robust one by the paper's own account.
         limit="depth_margin",
         side="below",
         unit="points",

@@ -99,15 +99,14 @@ def _checked(name: str, value: Any) -> float:
         limit = float(value)
     except (TypeError, ValueError):
         limit = math.nan
-    # float() takes True for 1, and reads texts.
+    # float() accepts booleans and texts, which are no limits.
     if isinstance(value, bool | str) or not low <= limit <= high:
         raise AuditError(f"thresholds: {name}: found {shortened(value)}; expected {expected}.")
     return limit
 
 
 def floor_for(reference: float, samples: int) -> float:
-    """Scale the limit of D2 from 128 samples to another number: a mean loss's gradient scales as 1
-    / B.
+    """Scale the limit of D2 from 128 samples to B: a mean loss's gradient scales as ``1 / B``.
 
     >>> floor_for(1e-7, 128), floor_for(1e-7, 32)
     (1e-07, 4e-07)
@@ -118,7 +117,7 @@ def floor_for(reference: float, samples: int) -> float:
 def depth_margin(accuracy: Any, frozen: Any) -> Any:
     """Return accuracy minus the frozen baseline's, both fractions; numbers or Series.
 
-    Rounded to nine digits: 0.36 - 0.34 is two points, whatever binary fractions make of it.
+    The margin is rounded to nine digits, so that 0.36 - 0.34 is exactly two points.
 
     >>> depth_margin(0.36, 0.34), 0.36 - 0.34
     (0.02, 0.019999999999999962)
@@ -128,15 +127,14 @@ def depth_margin(accuracy: Any, frozen: Any) -> Any:
 
 # --- measurements ---------------------------------------------------------------------------------
 
-ROUNDING = 1e-6  # excess of a cosine over 1
+ROUNDING = 1e-6  # a cosine may exceed 1 by this much
 _COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
 
 Count = Annotated[int, Field(strict=True, ge=0, le=2**63, description="an integer >= 0")]
 Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fraction 0..1")]
-# Why the true gradient is unknown at a state: the backward pass gives another one; float64 does
-# not resolve it; nothing could be compared.
+# Why the true gradient is unknown at a state; `REASONS` explains each code.
 Missing = Literal["untrue", "unresolved", "unverified"]
-REASONS: dict[str, str] = {  # the same in words
+REASONS: dict[str, str] = {
     "untrue": "the model's backward pass is not the derivative of its forward pass there",
     "unresolved": "float64 does not resolve the gradient of a custom backward pass",
     "unverified": "the model's backward pass is custom and could not be compared with its forward"
@@ -192,9 +190,7 @@ class State(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def grad_norm_position_mean(self) -> Number:
-        """Return `grad_norm` of the mean over positions, as the paper's code has it, not of the
-        sum.
-        """
+        """Return `grad_norm` for the mean over positions, as in the paper's code, not the sum."""
         return self.grad_norm / self.positions
 
 
@@ -214,7 +210,7 @@ class Stability(Measured):
 
 
 class Frequencies(Model):
-    """How far mean predictions are from class frequencies.
+    """The distance of mean predictions from class frequencies.
 
     Attributes:
         gaps: ``mean(p) - mean(y)`` over all batches, by class.
@@ -246,7 +242,7 @@ class Baselines(Model):
 
 
 class Evidence(Model):
-    """Everything measured of one network, and the limits by which it is judged.
+    """All measurements of one network, and the limits by which it is judged.
 
     Attributes:
         layers: one entry per state, ``h_0`` first.
@@ -266,7 +262,7 @@ class Evidence(Model):
         loss: mean loss of the samples on which the layers were measured.
         at_logits: B times the median norm of the loss's gradient at the logits; it is small if the
             loss is saturated.
-        credit: the credit metrics of every block; empty if only a network was audited.
+        credit: the credit metrics of every block; empty if no credits were audited.
         deep: means of the credit metrics over the blocks l >= 1.
         feature_drift: relative change of every parameter since initialisation, by name.
         first_flags: the first epoch at which D1 and D2 fired, None if they never did; empty if the

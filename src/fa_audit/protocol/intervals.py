@@ -68,8 +68,7 @@ def paired_difference(first_alone: int, second_alone: int, samples: int) -> Inte
 
 
 def student_t(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's t distribution: its closed form, inverted by
-    bisection.
+    """Return the 97.5 % quantile of Student's t distribution, by bisection of its closed form.
 
     >>> round(student_t(2), 6), round(student_t(9), 6)
     (4.302653, 2.262157)
@@ -85,9 +84,9 @@ def student_t(degrees: int) -> float:
 
 
 def _two_sided(t: float, degrees: int) -> float:
-    """Return the probability of -t..t under Student's t distribution."""
+    """Return the probability that Student's t lies between -t and t."""
     angle = math.atan(t / math.sqrt(degrees))
-    # The source has two series; that of odd degrees begins with the angle itself.
+    # The source has one series for odd and one for even degrees; the odd one starts with `angle`.
     odd = degrees % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, degrees, 2):
@@ -126,7 +125,7 @@ def seeds_to_settle(values: Sequence[float]) -> int | None:
     if t_interval(values) is None or fmean(values) == 0:
         return None
     mean, deviation = abs(fmean(values)), stdev(values)
-    # Student's t exceeds the normal quantile: fewer seeds never suffice.
+    # Student's t exceeds the normal quantile, so fewer seeds than `lowest` never suffice.
     lowest = math.floor((Z * deviation / mean) ** 2)
     for count in range(max(len(values), lowest), MOST_SEEDS + 1):
         if student_t(count - 1) * deviation < mean * math.sqrt(count):

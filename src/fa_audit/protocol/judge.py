@@ -86,7 +86,8 @@ class Rule:
     def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
         """Return whether other outcomes of the checks in `near` would change the verdict.
 
-        Its reasons do not count. If another check fires clearly, the verdict cannot change.
+        The reasons in the verdict do not count. If another check fires clearly, the verdict cannot
+        change.
         """
         verdicts = set()
         for fired in product((True, False), repeat=len(near)):
@@ -122,7 +123,7 @@ class Finding:
 
     Attributes:
         kind: the check.
-        outcomes: one of each network.
+        outcomes: the outcome on each network.
     """
 
     kind: Criterion
@@ -133,7 +134,7 @@ class Finding:
         """Return the distances from the limit, of the networks for which the check was evaluated."""
         distances = []
         for found in self.outcomes:
-            # Values of checks that were not evaluated may have a distance.
+            # A check that was not evaluated may still have a distance.
             if found.fires is not None and found.distance is not None:
                 distances.append(found.distance)
         return distances
@@ -162,13 +163,13 @@ class Finding:
 
     @cached_property
     def fires(self) -> bool | None:
-        """Return whether the mean fires; None if it does not and a network lacks the check."""
+        """Return whether the mean fires; None if it does not and a network was not evaluated."""
         if not self.distances:
             return None
         if len(self.outcomes) == 1:
             # A value that equals its limit has distance 0, and does not fire.
             return self.outcomes[0].fires
-        # Infinite distances on both sides: no mean excuses the network that fires.
+        # With infinite distances on both sides there is no mean; one network that fires decides.
         if self.distance is None:
             return self.count > 0
         fires = self.distance < 0
@@ -197,7 +198,7 @@ class Finding:
     @property
     def value(self) -> float | None:
         """Return the value at the mean distance: a geometric mean for factors, else the mean."""
-        # A detour by its distance would round.
+        # Computing the value from its distance would round it.
         if len(self.outcomes) == 1:
             return self.outcomes[0].value
         return None if self.distance is None else self.kind.at(self.distance, self.threshold)
@@ -233,13 +234,13 @@ def _shared(texts: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ""
 
 
-# Audits remember their judgement, which has the audits: compared by value, both would recur.
+# eq=False: audits hold their judgement and it holds the audits, so comparing would recur.
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """The protocol's judgement of one network, or of a run over its seeds.
 
     Attributes:
-        networks: what was judged: audits, or rows of a table with `checks` and `finite`.
+        networks: the judged audits, or rows of a table with `checks` and `finite`.
         unit: what distinguishes them: ``seed``, or ``file`` if no seed was recorded.
     """
 

@@ -74,7 +74,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
 
 
 def _scope(audit: Audit) -> str:
-    """Say which states were audited, and what goes past them."""
+    """Say which states were audited, and how much information bypasses them."""
     names = audit.about.get("states") or ["h_0", f"h_{len(audit.layers) - 1}"]
     # One HookPoint that is called for every state has one name.
     places = f"at {names[0]}"
@@ -89,7 +89,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once, behind its seeds unless all networks share it."""
+    """Yield every text once; name its seeds before it unless all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that says a text twice counts once.
@@ -103,7 +103,7 @@ def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Ite
 
 
 def _check_table(judgement: Judgement) -> Table:
-    """Return every check: value with its interval, limit and outcome, over all networks."""
+    """Return the table of checks: value, interval, limit and outcome over all networks."""
     columns = ["check", "value", "95 % interval", "limit", "outcome"]
     if judgement.count > 1:
         columns.append("fires in")
@@ -116,7 +116,7 @@ def _check_table(judgement: Judgement) -> Table:
         if found.interval is not None:
             low, high = found.interval
             interval = f"{_text(low, kind.scale)} to {_text(high, kind.scale)}"
-        # In the unit of the check: margins in points, not fractions.
+        # Limits are printed in the unit of the check: margins in points, not fractions.
         limit = f"{kind.sign} {kind.scale * found.threshold:g}"
         row = [label, _text(found.value, kind.scale), interval, limit, found.outcome]
         if judgement.count > 1:
@@ -197,11 +197,11 @@ def _seeds(judgement: Judgement) -> Table:
 
 
 def _intervals(judgement: Judgement) -> Iterator[Entry]:
-    """Yield how the interval of every check was formed, and for what its limit is meant."""
+    """Yield how each check's interval was formed, and the batch size that its limit is for."""
     many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]
-        # All seeds share limits, and the way that intervals are formed.
+        # Limits and the construction of intervals are the same for all seeds.
         first = found.outcomes[0]
         formed = first.interval_note
         if judgement.count > 1:
@@ -215,7 +215,7 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
 def _states(judgement: Judgement) -> Table:
     """Return the means over the networks at every state."""
     rows = []
-    # Networks of one judgement have the same architecture, and so as many states.
+    # Networks of one judgement have the same architecture, and so the same number of states.
     for states in zip(*(audit.layers for audit in judgement.networks)):
         cells = []
         for name in _STATES.values():

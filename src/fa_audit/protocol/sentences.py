@@ -42,7 +42,7 @@ class Ruling(NamedTuple):
     """The sentences that one criterion supports, and does not.
 
     Attributes:
-        claim: True for its finding, False for the opposite, None if neither is supported.
+        claim: True for the finding, False for the opposite, None if neither is supported.
         may: the supported sentence, or only numbers if no claim is supported; may be empty.
         may_not: the unsupported sentence with the reason; empty if the better claim is supported.
         reason: the reason by itself.
@@ -58,7 +58,7 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
     """Return the sentences that may be written, and those that may not, each with its reason.
 
     Args:
-        judgement: of audits, not of rows of a table.
+        judgement: the judgement of audits; rows of a table are not enough.
     """
     if not judgement.finite:
         return [NOT_FINITE], [_NOTHING]
@@ -115,7 +115,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
     kind = found.kind
     claim, reason, remedy = _decided(found, judgement)
     finding = kind.causes.get(found.cause, kind.finding)
-    # Not where the interval contains 0: the blocks may change nothing.
+    # If the interval contains 0, the blocks may change nothing: keep the usual finding.
     highest = found.interval[1] if found.interval else found.value
     if kind.below_zero and highest is not None and highest < 0:
         finding = kind.below_zero
