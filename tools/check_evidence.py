@@ -4,8 +4,8 @@ reference/measured.
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
 The same processor and torch give the same bits: the SHA-256 of the measured checkpoint. Elsewhere
-rounding differs and training amplifies it: every number that counts and rests on a run must then
-lie within what the seeds of the measured run scatter.
+rounding differs and training amplifies it: every counted number that rests on a run must then
+lie within the scatter of the measured run's seeds.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ MORE = {
         "state_bridge+penalty1e-2",
     )
 }
-SEED = 42  # of the dear ones
+SEED = 42  # of the costly runs in MORE
 LEAST, USUAL = (
     1e-3,
     0.05,
-)  # relative: what is no difference; the scatter of a number with fewer than three seeds
+)  # relative: LEAST is no difference; USUAL is the scatter assumed for fewer than three seeds
 
 
 def used(published: Published, tidy: Tidy) -> list[RunKey]:
-    """Return the measured runs that published numbers are of, by any script."""
+    """Return the measured runs that published numbers describe, by any script."""
     wanted = set()
     for key in published.run_keys():
         for script in published.scripts:
@@ -79,7 +79,7 @@ def used(published: Published, tidy: Tidy) -> list[RunKey]:
 
 
 def chosen(keys: list[RunKey]) -> list[RunKey]:
-    """Return the runs to train again: of the cheap settings all that published numbers are of."""
+    """Return the runs to train again: all of the cheap settings, and one seed of the runs in `MORE`."""
     cheap = (key for key in keys if key.setting in SETTINGS)
     dear = (key for key in keys if key.run in MORE.get(key.setting, ()) and key.seed == SEED)
     return [*cheap, *dear]
@@ -107,12 +107,12 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
 
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
-    """Yield the seeds at which a number differs from the measured one by more than seeds scatter,
-    an answer at all.
+    """Yield a line for every seed whose number differs from the measured one by more than the seeds
+    scatter, or whose verdict differs.
 
     Args:
-        ours: by seed, of the runs that were trained again.
-        measured: by seed, of all seeds.
+        ours: values of the runs that were trained again, by seed.
+        measured: values of all measured seeds, by seed.
     """
     for seed, found in ours.items():
         there = measured[seed]
@@ -156,7 +156,7 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
 def compare(
     published: Published, rows: pd.DataFrame, again: OurRuns, before: OurRuns
 ) -> tuple[int, list[str]]:
-    """Return how many published numbers the runs that were trained again give, and what differs."""
+    """Return how many published numbers the new runs give, and a line for each difference."""
     compared, wrong = 0, []
     shown = rows["counted"] & (rows["verdict"] != NOT_RUN) & (rows["kind"] != "order")
     for index in rows.index[shown]:

@@ -20,15 +20,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import browser
 import slurm_cluster
 
-# Group of tests, as in `make test-GROUP` -> Debian's packages, and what of them is not on this
-# machine.
+# Group of tests, as in `make test-GROUP` -> its Debian packages, and a function that names the
+# programs that this machine lacks.
 GROUPS = {
     "slurm": (("munge", "slurm-wlm"), slurm_cluster.missing),
     "browser": (("chromium",), browser.missing),
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
 SKIPPED = 77
-# Where there is no network, fail soon.
+# Without a network, fail soon.
 IMPATIENT = (
     "-o",
     "Acquire::Retries=0",

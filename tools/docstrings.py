@@ -1,5 +1,5 @@
-"""An extension of griffe: examples in docstrings are code, whose marks Markdown would read as
-quotations and links.
+"""An extension of griffe that shows examples in docstrings as code. Markdown would read their
+marks as quotations and links.
 """
 
 from __future__ import annotations

@@ -37,9 +37,7 @@ def main() -> None:
         "tools", nargs="*", metavar="TOOL", help=f"by default all: {', '.join(TOOLS)}"
     )
     options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = (
-        "1"  # small networks, which threads that wait for each other slow down
-    )
+    os.environ["OMP_NUM_THREADS"] = "1"  # networks this small are slower on several threads
     stale = []
     for tool in map(import_module, options.tools or TOOLS):
         alike = getattr(tool, "alike", operator.eq)

@@ -4,7 +4,7 @@ python tools/evidence.py RESULTS --configfile configs/evidence.yaml
 python tools/evidence.py RESULTS --configfile configs/board.yaml --settings field --into reference/field
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
-Runs that are there already are measured again where a file is newer; others of their setting stay.
+A run that was audited before is audited again if a file is newer; other runs of its setting stay.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
-    """Audit one run against the baselines that are there; return the path of the JSON, which stays
-    if it is newer.
+    """Audit one run against the existing baselines; return the path of the JSON. A JSON that is
+    newer than its inputs is kept.
     """
     checkpoint = results / "checkpoints" / f"{key}.safetensors"
     roles = setting.baselines_of(key.run).items()

@@ -1,7 +1,7 @@
 """docs/tutorial.ipynb: docs/tutorial.md as a notebook that was run from top to bottom.
 
-As other machines round otherwise, a check compares the words of what is printed, not its numbers,
-and no pictures.
+Machines round differently, so a check compares the printed words, but not the numbers and not the
+pictures.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether all is equal, but for numbers that code printed or drew: other machines round
-    otherwise.
+    """Return whether two contents are equal apart from numbers that code printed or drew: machines
+    round differently.
     """
     before, now = (DIGEST.sub("", text.decode()) for text in (old, new))
     if not before.startswith("<?xml"):

@@ -35,7 +35,7 @@ from fa_audit.results.scorecard_texts import mean_text
 from fa_audit.results.tidy import read_table
 
 MEASURED = Path("reference/measured")  # from the root, as origins of figures have it
-DOCUMENTS = {  # document -> configurations, their tidy tables, and how the names of what they make begin
+DOCUMENTS = {  # document -> configurations, their tidy tables, and the prefix of the artefacts shown
     "reproduction": [("configs/measured.yaml", MEASURED, "")],
     "findings": [("configs/findings.yaml", MEASURED, "")],
     "board": [("configs/board.yaml", Path("reference/field"), "")],
@@ -65,8 +65,8 @@ def make(name: str, folder: Path) -> dict[str, str]:
     """Write a document's tables and figures, and the scorecard beside those of the reproduction.
 
     Returns:
-        Parts of the document by name: what stands in place of a table whose settings were not run,
-        and pictures (`NAME.png`).
+        Parts of the document by name: pictures (`NAME.png`), and a note in place of every table
+        whose settings were not run.
     """
     parts = {}
     for source, tidy, prefix in DOCUMENTS[name]:
@@ -158,7 +158,7 @@ def scripts(rows: pd.DataFrame) -> str:
         cells = [name, setting.script, setting.reason]
         if name in deciding.index:
             row = deciding.loc[name]
-            # The columns hold answers, too, and so are texts in the file.
+            # These columns also hold verdicts, so the file has their numbers as texts.
             value, found = float(row["published"]), float(row["reproduced"])
             published = mean_text(value, row["published_deviation"], row["published_n"])
             ours = mean_text(found, row["deviation"], row["n"]) if row["n"] else ""
@@ -219,8 +219,8 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether texts are equal; pictures are where inputs and pixels are, on any machine and
-    at any commit.
+    """Return whether texts are equal. Pictures are equal if their inputs and pixels are, on any
+    machine and at any commit.
     """
     if not new.startswith(b"\x89PNG"):
         return old == new

@@ -1,8 +1,8 @@
 """Hooks of mkdocs: README.md is the start of the site, and files beside docs/ that a page links to
 are pages, too.
 
-Links are written for a reader of the repository. Here they lead to the site's pages: of ``docs/X``
-that is ``X``, of any other file ``repository/X``, which shows a text that is not Markdown as code.
+Links are written for readers of the repository. These hooks make them lead to the site's pages:
+``X`` for ``docs/X``, ``repository/X`` for any other file. Files other than Markdown become code.
 """
 
 from __future__ import annotations
@@ -77,6 +77,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links out of docs/ to the pages of this site."""
+    """Make links that leave docs/ lead to the pages of this site."""
     in_docs = page.file.generated_by is None
     return as_page(os.path.join("docs", page.file.src_uri), markdown) if in_docs else markdown

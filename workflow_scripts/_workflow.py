@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
-# Standard error as it was: `_log_to` sends the script's own to the log.
+# A copy of standard error: `_log_to` redirects the original to the log.
 _TERMINAL = os.dup(2)
 # Ctrl-C and a closed terminal reach jobs, too. Snakemake ends them itself (rules/helpers/jobs.smk);
-# one that ended before would be listed as failed.
+# a job that ended earlier would be listed as failed.
 for number in (signal.SIGINT, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 
 
 def _end_with(parent: int) -> None:
-    """End this process when Snakemake, its parent, has ended without a word (kill -9).
+    """End this process when Snakemake, its parent, was killed (kill -9).
 
-    Snakemake's next call would delete what a job finishes alone, and a training would begin again;
-    stopped, it resumes.
+    Snakemake's next call deletes whatever a job finishes without it: the training would begin
+    again. A training that was stopped resumes.
     """
     while os.getppid() == parent:
         time.sleep(1)
@@ -49,7 +49,7 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
     """Send the library's messages and any failure to the rule's log; bad input ends in one line.
 
     Args:
-        leftovers: remove first what a killed job left half-written beside the outputs.
+        leftovers: first remove half-written files that a killed job left beside the outputs.
     """
     try:
         _log_to(snakemake.log[0])
@@ -68,7 +68,7 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
 
 def _log_to(path: str) -> None:
     """Send messages, standard output and standard error to a file, tracebacks included."""
-    # On a full disk the result that is not written is the error, not the log.
+    # On a full disk the error should name the unwritten result, not the log.
     logging.raiseExceptions = False
     words = "%(asctime)s  %(message)s"
     try:

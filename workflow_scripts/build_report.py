@@ -24,7 +24,7 @@ def artefacts(paths: list[str]) -> list[Artefact]:
 
 
 def claims() -> Table | None:
-    """Return the paper's claims; None where no setting of the paper was run."""
+    """Return the paper's claims; None if no setting of the paper was run."""
     if not snakemake.input.published:
         return None
     rows = read_table(snakemake.input.scorecard)

@@ -1,4 +1,4 @@
-"""Rule collect_baseline: what an audit needs to know of a frozen or shallow network."""
+"""Rule collect_baseline: the facts about a frozen or shallow network that audits need."""
 
 from _workflow import logged
 
