@@ -16,7 +16,7 @@ wildcard_constraints:
     setting="[a-z][a-z0-9_]*",
     run=r"[^/\s]+",
     seed=r"0|[1-9]\d*",
-    figure=r"(?!scorecard\.)[a-z0-9_]+",  # which has a rule of its own
+    figure=r"(?!scorecard\.)[a-z0-9_]+",  # the scorecard has its own rule
     table="[a-z0-9_]+",
 
 
@@ -90,7 +90,7 @@ rule audit:
 
 
 rule figures:
-    """Every figure, PDF and PNG."""
+    """Every figure, PDF, PNG and SVG."""
     input:
         figures=files_of("figures"),
         results=lambda wildcards: rest_of(settings_of("figures")),
@@ -106,7 +106,7 @@ rule tables:
 
 
 rule scorecard:
-    """Published numbers against the audits that this configuration has of them, which are done first."""
+    """Published numbers against this configuration's audits, which are made first."""
     input:
         scorecard=paths.scorecard_files(),
         results=lambda wildcards: rest_of(published_settings()),

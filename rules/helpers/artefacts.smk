@@ -9,7 +9,7 @@ from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
 STAGES = {"figures": ("draw_figure", FIGURES), "tables": ("build_table", TABLES)}
-# The report sorts its categories by name; the scorecard comes first.
+# The report sorts its categories by name: digits put the scorecard first.
 SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
 PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
 PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
@@ -55,7 +55,7 @@ def origin_of(section, name):
 def in_report(path, category, subcategory=None, **labels):
     """Return an output as `snakemake --report` shows it: in a folder, with labels."""
     labels["format"] = path.rpartition(".")[2]
-    caption = "../report/caption.rst"  # from the file of the rule
+    caption = "../report/caption.rst"  # relative to the rule's file
     return report(path, caption=caption, category=category, subcategory=subcategory, labels=labels)
 
 
@@ -109,13 +109,13 @@ def model_of(wildcards):
 @readable
 def model_weights(wildcards):
     path = model_of(wildcards)["weights"]
-    # Without its input Snakemake would take results that are there as up to date.
+    # Without this input Snakemake would treat existing results as up to date.
     if path and not os.path.isfile(path):
         raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
     return path or []
 
 
-# ---- the page: figures in their order, words, and what decides it
+# ---- the report page: its figures in order, their texts, and its origin
 
 
 def page_figures(wildcards):

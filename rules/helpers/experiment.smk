@@ -29,9 +29,9 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 
 def readable(function):
-    """Make bad input end in its one message, without Snakemake's traceback.
+    """Make a function print bad input as one line, without Snakemake's traceback.
 
-    For input functions too: they are called before the first job, when sys.exit ends Snakemake.
+    Input functions use it, too: they run before the first job, when sys.exit ends Snakemake.
     """
 
     def wrapped(*args):
@@ -49,15 +49,15 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# Snakemake documents none of these, nor what later files read: `workflow.local_exec`,
-# `workflow.dag_settings` and, in messages.smk, `workflow.dag`.
-# Given on the command line, or by a workflow that uses this module; they replace config.yaml.
+# Snakemake documents none of these attributes of `workflow`, nor those that later files read:
+# `local_exec`, `dag_settings` and, in messages.smk, `dag`.
+# Files given on the command line, or by a workflow that uses this module; they replace config.yaml.
 CONFIG_FILES = list(workflow.configfiles)
 # Single values from --config.
 COMMAND_LINE = workflow.config_settings.config
-# The main process checks the command; that of a single job on a node does not.
+# The main process checks the command; the process of a single job on a node does not.
 MODE = workflow.exec_mode
-# A dry run has no onstart, hence a table of its own.
+# A dry run calls no onstart, so messages.smk prints its table.
 DRY_RUN = workflow.output_settings.dryrun
 # Limits of --resources, cores and nodes: GPU jobs without one are refused.
 LIMITS = workflow.global_resources
@@ -87,7 +87,7 @@ if not CONFIG_FILES:
     configfile: "config.yaml"
 
 
-# For modules only what is in their part of the configuration.
+# A module takes only the keys that its part of the configuration has.
 update_config(config, {key: typed(COMMAND_LINE[key]) for key in COMMAND_LINE.keys() & config})
 readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
@@ -133,8 +133,8 @@ def spec_values(wildcards):
 def name_missing_options():
     """Warn once where options of profiles/default that keep finished trainings are missing.
 
-    Modules have no profile of ours, nor has --workflow-profile none. Called while jobs are planned:
-    options are not known before.
+    Modules and --workflow-profile none do not read that profile. This is called while jobs are
+    planned, because options are not known before.
     """
     settings = workflow.dag_settings
     missing = []
@@ -170,7 +170,7 @@ def original_file(folder, ending):
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- files by kind. Functions, so that a target's files are listed only when the target is asked
+# ---- files by kind. They are functions, so that a target's files are listed only when the target is asked
 # for: those of ten thousand runs take 15 MB.
 
 

@@ -19,15 +19,15 @@ COSTS = read_costs(PROJECT / "benchmarks/costs.json", TIMED)
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
 FAILURES = (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR, LogEvent.ERROR)
-# Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
+# Threads per run: their number decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
 
 
 def on_cluster():
-    """Return whether nodes of a cluster do the jobs: this machine decides nothing then."""
-    if DRY_RUN:  # which hides its executor; --jobs is what a cluster has in place of --cores
+    """Return whether cluster nodes run the jobs; this machine's devices then decide nothing."""
+    if DRY_RUN:  # it hides its executor; clusters take --jobs in place of --cores
         return LIMITS["_nodes"].value is not None
-    # Not by the limit: on one machine, too, --jobs may be given beside --cores.
+    # The limit does not tell: --jobs may be given beside --cores on one machine, too.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 
@@ -46,7 +46,7 @@ def group_of(wildcards):
 
 
 def group_of_training(wildcards):
-    # Its baseline's file is made elsewhere, and an audit of the group would wait for that.
+    # A baseline's JSON is made outside the group, and an audit in the group would wait for it.
     is_baseline = wildcards.run in GRID.setting(wildcards.setting).baselines
     return "baseline" if is_baseline and on_cluster() else group_of(wildcards)
 
@@ -93,8 +93,8 @@ def datasets():
 def stop(number, frame):
     """End the jobs, then Snakemake, as Ctrl-C in a terminal does; none of them counts as failed.
 
-    Told to stop by itself, as by a container's end, Snakemake would wait for its jobs for hours; a
-    closed terminal (SIGHUP) would end it and leave them.
+    If only Snakemake is told to stop, as at a container's end, it would wait for its jobs for hours.
+    A closed terminal (SIGHUP) would end it and leave the jobs running.
     """
     logger.addFilter(lambda record: getattr(record, "event", None) not in FAILURES)
     for job in psutil.Process().children(recursive=True):
@@ -104,7 +104,7 @@ def stop(number, frame):
 
 
 def check_networks():
-    """Check what the audits to come read.
+    """Check the files that the planned audits will read.
 
     Snakemake deletes an older audit before its job can find a damaged file.
     """
@@ -127,9 +127,9 @@ def check_networks():
 
 @readable
 def start_work():
-    if not on_cluster():  # whose jobs go on without Snakemake
+    if not on_cluster():  # a cluster's jobs go on without Snakemake
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores them
                 signal.signal(number, stop)
     check_room(WRITTEN)
     claim(paths.LOCK)
@@ -144,7 +144,7 @@ def start_work():
 
 @readable
 def check_command():
-    """Refuse what Snakemake would fail at job by job, or do with other code than this."""
+    """Refuse a command that would fail at every job, or run other code than this."""
     if PROJECT / "src" != LIBRARY:
         raise AuditError(
             f"fa_audit: found the library in {LIBRARY}; expected that of this workflow:"

@@ -20,7 +20,7 @@ def planned_jobs():
 
 
 def table_lines():
-    """Return the table of what the targets need, empty where that is no network."""
+    """Return the table of what the targets need; empty if they need no network."""
     jobs, to_do = planned_jobs()
     trainings, audits = {}, {}
     for job in jobs:
@@ -60,7 +60,7 @@ def say_how_to_go_on():
 
 @atexit.register
 def print_table():
-    """Print the table after a dry run, which calls no onstart; none if a target is unknown."""
+    """Print the table after a dry run, which calls no onstart, unless a target is unknown."""
     if DRY_RUN and workflow.dag is not None:
         with suppress(BrokenPipeError):
             os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())
