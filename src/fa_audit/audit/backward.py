@@ -33,18 +33,18 @@ from fa_audit.networks.description import starting_states
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
-SAMPLES, _CHECKED = 8, 4  # samples of the batch and directions, with which every state is checked
-# Relative to the state's length, the most likely to decide first.
+SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is checked
+# Relative to the state's length; those most likely to decide come first.
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
-_AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
-# Relative; correct derivatives differ by the square of the step and by the kinks that it crosses.
+_AWAY = 1e-2  # relative distance from the state, since kinks and ties lie exactly at states
+# Relative error that a correct derivative may have by the step's square and by crossed kinks.
 TOLERANCE = 1e-3
-# Rounding grows tenfold from step to step, and so never agrees with itself this much better.
+# Rounding grows tenfold from step to step, so two slopes of rounding never agree this well.
 _CLOSER = 0.1
-# Relative; how well a gradient predicts a forward pass that is a staircase by rounding.
+# Relative error of a gradient's prediction if rounding turns the forward pass into a staircase.
 _ROUGH = 0.3
-ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
-DIRECTIONS, _STEP = 32, 1e-6  # for the estimate of a norm: a standard error of an eighth
+ROUNDING = 1e-14  # of a difference of two losses, relative to the losses or the logits
+DIRECTIONS, _STEP = 32, 1e-6  # estimate a norm with a standard error of an eighth
 
 
 def check_backward(
@@ -64,9 +64,9 @@ def check_backward(
             used if the network runs on them alone.
 
     Returns:
-        Such states: ``untrue`` if the gradient is wrong; ``rough`` if the differences show
-        nothing; ``small`` if gradient and differences are so small that at most one step exceeds
-        rounding.
+        The states found, each with a reason: ``untrue`` if the gradient is wrong; ``rough`` if the
+        differences show nothing; ``small`` if gradient and differences are so small that at most
+        one step exceeds rounding.
     """
     # Every direction costs two passes a step: a few samples show a wrong derivative, too.
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
@@ -84,7 +84,7 @@ def check_backward(
         predicted, found = _slopes(partial(loss, state), _moves(h, state, _CHECKED + 1), smallest)
         if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
             continue
-        # Whether slopes agree with each other takes two of them.
+        # Two slopes are needed to see whether they agree.
         if len(found) < 2:
             wrong[state] = "small"
         else:
@@ -102,7 +102,7 @@ def _slopes(
     ends early at a step that agrees.
 
     Args:
-        moves: as long as the state; the gradient is taken at the last one, shortened.
+        moves: moves as long as the state; the last one, shortened, is where the gradient is taken.
         smallest: the smallest difference of two losses that is more than rounding.
     """
     # A little beside the state, since kinks and ties lie exactly at it.
@@ -157,7 +157,7 @@ def norms_along_directions(
     The mean square of a vector along random unit vectors is its squared length over d.
 
     Returns:
-        NaN for a loss that is not the mean or the sum of the losses of its samples.
+        The norm; NaN if the loss is neither the mean nor the sum of its samples' losses.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
     # Relative to the state, whose length may be anything.
@@ -166,12 +166,12 @@ def norms_along_directions(
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
-    # Central differences, along moves that have their length already.
+    # Central differences; the moves have their length already.
     above = loss_changes(twin, state, start, targets, moves, 1, losses)
     below = loss_changes(twin, state, start, targets, moves, -1, losses)
     slopes = (above - below) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * h.shape[-1]).sqrt()
-    # A loss ignores the other samples: it has no gradient there.
+    # The loss ignores samples with NaN, and has no gradient there.
     counted = int((~lengths.isnan()).sum())
     return float(lengths.nan_to_num(0).median()) / counted if counted else math.nan
 
@@ -190,7 +190,7 @@ def _moves(h: Tensor, state: int, count: int) -> Tensor:
 
 
 PACKAGE = f"{__name__.partition('.')[0]}."
-# A hook on a node needs the node.
+# Access to grad_fn counts, since a hook on a node needs the node.
 _HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
 
 
@@ -232,7 +232,7 @@ class _Watch(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        # Before the call, since detach_ ends it.
+        # Asked before the call, since detach_ removes the gradient.
         given = tree_leaves((args, kwargs))
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in given)
         returned = func(*args, **(kwargs or {}))
@@ -244,7 +244,7 @@ class _Watch(TorchFunctionMode):
 
 def _caller() -> str:
     """Return the module whose code called an operation, directly or through torch's graph helpers."""
-    # Past this function and `__torch_function__`.
+    # Skip this function and `__torch_function__`.
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals.get("__name__") == "torch.autograd.graph":
         frame = frame.f_back
@@ -259,10 +259,10 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     # Whoever asks for a node may hang a hook on it.
     if name in _HOOKS:
         yield _HOOKS[name]
-    # They may hand the backward pass other tensors than the forward pass saved.
+    # Such hooks may hand the backward pass other tensors than the forward pass saved.
     if torch._C._autograd._top_saved_tensors_default_hooks(True):
         yield "hooks on saved tensors"
-    if name.endswith("_like") or name.startswith("new_"):  # of the shape alone
+    if name.endswith("_like") or name.startswith("new_"):  # these use the shape only
         return
     values = [leaf for leaf in tree_leaves(returned) if _is_value(leaf)]
     if not torch.is_grad_enabled() and (values or name == "__setitem__"):
@@ -293,7 +293,7 @@ def _functions(output: Tensor) -> Iterator[str]:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
             yield f"{made_by.__module__}.{made_by.__qualname__}"
-        # Fake quantisation alone of torch's operations has a straight-through gradient.
+        # Of torch's own operations, only fake quantisation has a straight-through gradient.
         elif any(part in node.name() for part in ("CppNode", "FakeQuant", "FqHelper")):
             yield node.name()
         waiting += [following for following, _ in node.next_functions]

@@ -3,8 +3,8 @@ batch.
 
 Layers in training mode do not read these statistics, so the weights are the same and only
 evaluation differs. A checkpoint holds the result of single updates. The last batches are therefore
-run again, with the final weights. That is an approximation: the learning rate ends at 0, and older
-batches weigh ``(1 - momentum)^(2 STEPS)``, 2e-4.
+run again, with the final weights. This approximates the statistics: the learning rate ends at 0,
+and older batches weigh only ``(1 - momentum)^(2 STEPS)``, 2e-4.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, tr
 from fa_audit.networks.trace import reference, untouched
 from fa_audit.training.learner import Learner
 
-STEPS = 40  # of training that are repeated
+STEPS = 40  # last steps of the training, which are repeated
 
 
 def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[str, float | None]:
-    """Return the largest growth and the median norms of ``h_L`` and ``g_L``; empty without
-    BatchNorm in training.
+    """Return the largest growth and the median norms of ``h_L`` and ``g_L``; empty if no BatchNorm
+    layer trains.
 
     Args:
         dataset: on the learner's device.
-        epochs: of the training.
+        epochs: the number of epochs of the training.
     """
     twin = replace(learner, network=copy.deepcopy(learner.network))
     network = twin.network
@@ -43,7 +43,7 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
     layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training]
     if not layers:
         return {}
-    # Two updates by the same batch are one with this momentum.
+    # One update with this momentum equals two by the same batch.
     for layer in layers:
         layer.momentum = 1 - (1 - (layer.momentum or 0.0)) ** 2
     with torch.no_grad():

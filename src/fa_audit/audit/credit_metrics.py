@@ -45,7 +45,7 @@ DRAWS = 20
 _SAME = 1e-4
 # Entries of the moved states in one pass: more do not fit into the cache.
 _AT_ONCE = 2**16
-# By suffix, how far the state of block l is from h_l: its output is h_{l+1}.
+# Suffix of a metric -> its state's distance from h_l: a block's output is h_{l+1}.
 _SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
@@ -69,8 +69,8 @@ class CreditReport:
     """All credit metrics of one run.
 
     Attributes:
-        blocks: by name, for every block.
-        deep: by name, over the blocks l >= 1.
+        blocks: the metrics of every block, by name.
+        deep: means over the blocks l >= 1, by name.
         drift: relative change of every parameter of the network since its initialisation, by the
             parameter's name.
     """
@@ -94,7 +94,7 @@ class CreditReport:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
         deep = deep_means(blocks)
-        # Without a block, the means over draws cannot be formed again.
+        # The means over draws include every block, and cannot be formed again without one.
         for side, step in _SIDES.items():
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
@@ -139,7 +139,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return _cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
-        # Batches of one sample, as a mean over the batch is meant.
+        # The mean over a batch of one sample is that sample's loss.
         pairs = zip(logits.split(1), targets.split(1))
         return torch.stack([loss_fn(*pair).reshape(()) for pair in pairs])
 
@@ -147,7 +147,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
     except Exception as error:  # external code may raise anything
         raise AuditError(f"the loss fails on single samples: {first_line(error)}") from error
-    # A sample that the loss ignores has none.
+    # A sample that the loss ignores has the loss NaN.
     known = found[~found.isnan()]
     distances = [abs(whole - known.mean().item()), abs(whole - known.sum().item())]
     if not min(distances) <= _SAME * abs(whole):
@@ -225,7 +225,8 @@ def against_the_loss(
         directions: M.
     """
 
-    # Every block's output is the next one's input, where its credit is compared, too.
+    # Cached: a block's output is the next block's input, and both blocks' credits are compared
+    # there.
     @cache
     def changes(state: int) -> Tensor:
         moves = unit_directions(seed, state, gradients[state], directions)
@@ -290,7 +291,7 @@ def loss_changes(
         h: the whole state ``h_l``; its vector is moved.
         targets: one row a sample.
         directions: ``v``, ``(M, B, d)``.
-        length: of the moves, in units of the state.
+        length: the length of the moves, in units of the state.
         losses: every sample's loss at ``h_l``.
     """
     # A described model runs whole batches, each as it was given.
@@ -327,7 +328,7 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     if n_valid < 2:
         return without_value("fewer than two pairs of a finite prediction and a finite loss change")
     rows = torch.stack([predicted[usable], true[usable]])
-    # Exactly: subtracting a mean leaves rounding, which would correlate with anything.
+    # Compared exactly: a constant less its mean leaves rounding, which correlates with anything.
     constant = rows.amin(dim=1) == rows.amax(dim=1)
     if constant[0]:
         return without_value("the credit predicts the same change of loss in every direction")
@@ -346,8 +347,8 @@ def nudging(
     eta: float,
     losses: Losses = _cross_entropies,
 ) -> Measured:
-    """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative where the credit
-    lowers the loss.
+    """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative if the credit lowers
+    the loss.
 
     Args:
         layer, h, targets, losses: as in `loss_changes`.

@@ -83,24 +83,24 @@ def diagnose(
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
         description: where the model's states are; without it the model must follow the contract.
-        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, the credits of an
-            implementation of your own on a batch, in evaluation mode: ``a_l`` is a direction for
-            the output of block l, ``states[l + 1]``, and shaped like it, or like the vector ``(B,
-            d)`` that is read of it. The report then has every credit metric.
+        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, a function that returns the
+            credits of your own implementation on a batch, in evaluation mode. ``a_l`` is a
+            direction for the output of block l, ``states[l + 1]``, and has its shape, or that of
+            the vector ``(B, d)`` that is read of it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
-            feedback for every number; they give the cosines a null. Equal draws count once. torch's
-            global stream is seeded by the number.
+            feedback for every number, which give the cosines a null. Equal draws count once. The
+            number seeds torch's global stream.
         directions: number of moves of every state by which credits are compared with the loss;
             fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
-        loss_fn: a function of logits ``(B, C)`` and labels, by default the cross-entropy, from
-            which all gradients are taken; a module is put in evaluation mode. D2's limit was
-            calibrated for the cross-entropy. With another loss, labels may be any tensor with one
-            row per input.
+        loss_fn: the loss whose gradients are taken, a function of logits ``(B, C)`` and labels; by
+            default the cross-entropy. A module is put in evaluation mode. D2's limit was calibrated
+            for the cross-entropy. With another loss, labels may be any tensor with one row per
+            input.
         sample: ``(x, labels)`` on which the norms of states and gradients are measured; default the
             first of `eval_batches`.
-        test_samples: size of the test set on which the accuracies were measured; it gives the
-            margin an interval.
+        test_samples: size of the test set on which the accuracies were measured; with it the
+            margin has an interval.
         paired_hits: two sequences of true or false, one entry a test sample: whether this network
             classifies it correctly, and whether its own frozen baseline does. The margin's interval
             is then formed over pairs, and narrower.
@@ -108,7 +108,7 @@ def diagnose(
             too small for that many of 128; everything else then comes from `sample`.
 
     Raises:
-        AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a
+        AuditError: no batches, an accuracy outside 0..1, hits that contradict the accuracies, a
             layer that does not exist, a network that does not follow the contract or that computes
             something else each time, a description that does not fit the model, a non-scalar loss,
             or invalid credits.
@@ -149,19 +149,19 @@ def diagnose(
         credit = CreditReport()
         # The user's credit function may fail, so it runs before the long part of the audit.
         if credits is not None:
-            # Most audits have none.
+            # Imported here, since most audits have no credits.
             from fa_audit.audit.given_credits import measure_given_credits
 
             credit = measure_given_credits(
                 credits, model, network, *sample, measured, draw, directions, blocks
             )
         evidence = measure(network, batches, layer_for_stability, measured, sample, over)
-        # Only of a cross-entropy it is known where mean predictions should lie.
+        # Only for a cross-entropy is it known where mean predictions should lie.
         if measured is F.cross_entropy:
             evidence = _with_frequencies(evidence, network, over, limits)
         ignored, passes = ignored_by(loss_fn), []
-        # Without an accuracy there is nothing that the batches could contradict.
-        # Of other losses nobody knows which class the outputs mean.
+        # For other losses nobody knows which class the outputs mean. Without an accuracy there is
+        # nothing that the batches could contradict.
         of_classes = measured is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
         if of_classes and not (headline_acc is own is None):
             passes = passes_of(network, batches, ignored)

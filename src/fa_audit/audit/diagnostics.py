@@ -64,13 +64,13 @@ def measure(
     """
     middle = layer_for_stability
     if middle is None:
-        # Half of the blocks; a network of one block has its last state.
+        # The state behind half of the blocks; with one block it is the last state.
         middle = min(network.depth, max(1, (network.depth + 1) // 2))
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        # In float64 the whole batch runs again, since a loss may know how many samples it has.
+        # In float64 the whole batch runs again, since a loss may depend on the number of samples.
         twin = _measure_double(network, *sample, loss_fn, len(truth.states))
         truth = part_of(truth, counting(truth, sample[1], loss_fn))
         means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
@@ -111,12 +111,12 @@ def _mean_gradients(
 ) -> tuple[list[Tensor], bool]:
     """Return the mean gradients ``(d,)`` at ``h_layer`` of the batches that count in C.
 
-    Also return whether all of their states, gradients and logits are finite.
+    Also return whether the states, gradients and logits of all batches are finite.
 
     Args:
         sample, of_sample: a batch that may be one of these, and its reference.
     """
-    # Small batches run, too: whether everything is finite is asked of all samples.
+    # Small batches run, too, because all samples are checked for finite values.
     means, finite, least = [], True, least_size(batches)
     for batch in tqdm(batches, "batch", leave=False, disable=None):
         # One batch at a time is kept: states can be large.
@@ -147,12 +147,12 @@ def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
 
 
 def ignored_by(loss_fn: LossFunction) -> int:
-    """Return the label that a loss ignores, by default that of torch's losses."""
+    """Return the label that a loss ignores, by default -100 as in torch."""
     return int(getattr(loss_fn, "ignore_index", -100))
 
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
-    """Return the rows of some samples of a reference."""
+    """Keep the rows of some samples of a reference."""
     rows = itemgetter(samples)
     return replace(
         truth,
@@ -303,7 +303,7 @@ def _measure_double(
                 _compare_backward(found, twin, x, labels, loss_fn, whole, counted)
     except Exception as error:  # external code may raise anything; the audit goes on without this
         found.problem = first_line(error)
-        # The comparison alone may fail, and leaves the recomputation valid.
+        # If only the comparison failed, the recomputation is still valid.
         if found.truth is None:
             found.problem = f"float64 recomputation failed: {found.problem}"
         if custom:
@@ -331,10 +331,11 @@ def _compare_backward(
 
     Args:
         twin, x, labels, loss_fn: in float64.
-        whole: the `reference` of all samples; `found` has that of those that are `counted`.
+        whole: the `reference` of all samples; `found` has that of the samples in the mask
+            `counted`.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
-    # A mean loss divides by the samples that count in it alone.
+    # A mean loss divides by the number of samples that count.
     share = 1.0
     if not counted.all():
         share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
@@ -343,13 +344,13 @@ def _compare_backward(
         if how == "untrue":
             norm = norms_along_directions(twin, *own, loss_fn, truth, state)
             found.estimates[state] = share * norm
-        # A gradient that is too small to be compared is still small.
+        # A gradient that is too small to be compared keeps its norm: it is still small.
         elif how == "rough":
             found.estimates[state] = math.nan
 
 
 def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:
-    """Name custom operations from the states to the loss."""
+    """Name the custom operations between the states and the loss."""
 
     def run() -> Tensor:
         # A copy: the forward pass may write to its input.
@@ -357,7 +358,7 @@ def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) 
 
     try:
         return listed(custom_parts(network, run))
-    except Exception as error:  # such as of compiled code
+    except Exception as error:  # compiled code, for example
         return f"a forward pass that cannot be watched ({first_line(error)})"
 
 
@@ -377,7 +378,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits + bias.to(logits), labels)
 
-    # The same bias in the loss moves the gradient as one in the head would.
+    # A bias in the loss changes the gradient like the same bias in the head.
     with untouched(network):
         means = [mean_gradient(reference(network, *batch, loss), layer) for batch in batches[half:]]
     gaps = tuple((p - y).mean(dim=0).tolist())
@@ -387,8 +388,8 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
 def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the bias ``(C,)`` that minimises the cross-entropy of logits ``(N, C)``, in float64.
 
-    At the minimum mean predictions equal class frequencies. Every class has half a sample more, so
-    that no frequency is 0.
+    At the minimum mean predictions equal class frequencies. Half a sample is added to every class,
+    so that no frequency is 0.
     """
     # A class that does not occur would have a bias of minus infinity.
     counts = torch.bincount(labels, minlength=logits.shape[-1]).double() + 0.5
@@ -396,7 +397,7 @@ def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     optimiser = torch.optim.LBFGS([bias], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
-        # LBFGS calls it several times a step, with gradients on whatever its caller set.
+        # LBFGS calls this several times a step, and always enables gradients.
         optimiser.zero_grad()
         loss = torch.logsumexp(logits + bias, dim=-1).mean() - bias @ targets
         loss.backward()

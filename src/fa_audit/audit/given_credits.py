@@ -57,7 +57,7 @@ def measure_given_credits(
     directions: int,
     blocks: Collection[int] | None,
 ) -> CreditReport:
-    """Compute the credit metrics of a function on one batch.
+    """Compute the metrics of the credits that a function returns on one batch.
 
     The function is called once, in the model's own precision. Loss, changes of the loss and true
     gradients come from a float64 copy. ``scale`` is the median over samples of
@@ -84,7 +84,7 @@ def measure_given_credits(
     caller = _Caller(model, network, x, targets, states)
     found = caller.ask("credits", credits)
     with untouched(network):
-        # In the model's own precision, as are the credits that are compared with them.
+        # In the model's own precision, like the credits.
         gradients = reference(network, x, targets, loss_fn).gradients
     fresh, seen = [], set()
     for number in range(DRAWS):
@@ -113,7 +113,7 @@ def measure_given_credits(
 
 @dataclass(frozen=True)
 class _Caller:
-    """Calls functions on one batch; the model and the batch stay as they are."""
+    """Call functions on one batch, and leave the model and the batch as they are."""
 
     model: nn.Module
     network: Network
@@ -125,7 +125,7 @@ class _Caller:
         """Return a function's credits as vectors ``(B, d)`` in float64.
 
         Raises:
-            AuditError: it fails, or does not return a credit for every block.
+            AuditError: the function fails, or does not return a credit for every block.
         """
         blocks = len(self.states) - 1
         numbered = ", number" if number else ""

@@ -1,5 +1,5 @@
-"""The arguments of an audit, checked before anything is measured: accuracies, batches, the model,
-its description and its loss.
+"""Check the arguments of an audit before anything is measured: accuracies, batches, the model, its
+description and its loss.
 
 Shapes: B batch, C classes.
 """
@@ -37,13 +37,13 @@ from fa_audit.networks.trace import (
 )
 from fa_audit.protocol.audit import Code
 
-# Takes model, x, targets and [h_0..h_L]; `draw` also a draw's number.
+# Takes model, x, targets and [h_0..h_L]; `draw` also takes a draw's number.
 CreditFunction = Callable[..., Sequence[Tensor]]
-# The paper's evaluation set. The limit of D2 depends on the size.
+# The paper's evaluation batches. The limit of D2 depends on their size.
 BATCHES, BATCH_SIZE = 10, 128
 _MOST_DIRECTIONS = 4096
-_ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
-_SAME = 1e-3  # relative change of the loss of a batch that is given twice, at most; a sum doubles
+_ROUNDED = 1e-3  # largest difference between a given accuracy and that of the hits
+_SAME = 1e-3  # largest relative change of a mean loss if its batch is given twice; a sum doubles
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def fraction(name: str, value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
         number = math.nan  # refused below
-    # A boolean is a number in Python, and no accuracy.
+    # A boolean is a number in Python, but no accuracy.
     if isinstance(value, bool) or not 0 <= number <= 1:
         raise AuditError(
             f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide"
@@ -106,7 +106,7 @@ def paired(
     if hits is None:
         return samples, None
     try:
-        # Lists of Python, arrays and tensors on any device are taken alike.
+        # Python lists, arrays and tensors on any device are accepted.
         own, frozen = (torch.as_tensor(part).bool().flatten().cpu() for part in hits)
     except (TypeError, ValueError, RuntimeError) as error:
         raise AuditError(
@@ -182,7 +182,7 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
             f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs"
             " (x, labels)."
         )
-    # Shuffling draws from these, and the training that goes on must not notice.
+    # Shuffling draws from these generators, but the training that goes on must not change.
     streams = []
     for owner in (batches, getattr(batches, "sampler", None)):
         stream = getattr(owner, "generator", None)
@@ -270,7 +270,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
     kept = []
     for name, p in model.named_parameters():
         kept.append((name, p, p.data, p.data.clone(), p.requires_grad, p.grad))
-        # A model's own backward pass may add to it.
+        # A model's own backward pass may add to .grad.
         p.grad = None
     changed = []
     try:
@@ -315,7 +315,7 @@ def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunct
     with untouched(network), torch.no_grad():
         logits, _ = outputs_of(network, x)
         loss = float(scalar_loss(loss_fn, logits, targets))
-        # A mean of all samples twice is the same, a sum is twice as large.
+        # If all samples are given twice, a mean stays the same and a sum doubles.
         twice = [torch.cat([part, part]) for part in (logits, targets)]
         try:
             doubled = float(scalar_loss(loss_fn, *twice))
@@ -397,7 +397,7 @@ def prepared(
 
 
 def _taking_one_tensor(model: nn.Module, batches: list[Any]) -> nn.Module:
-    """Return a model that takes one tensor, also where its batches are mappings of tensors.
+    """Return a model that takes one tensor, even if its batches are mappings of tensors.
 
     Raises:
         AuditError: there are no batches, or mappings of different shapes.

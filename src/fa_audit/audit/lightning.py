@@ -11,7 +11,7 @@ with naming_extras():
 
 class LightningMonitor(Callback):
     """Audit after every training epoch: the module logs the monitor's metrics, and the trainer
-    stops.
+    stops if the monitor says so.
 
     Checkpoints of the trainer hold the monitor's state.
 

@@ -1,4 +1,4 @@
-"""The audit of an external model, from its entry in a configuration (see
+"""Audit an external model by its entry in a configuration (see
 `fa_audit.experiments.config.ModelEntry`).
 """
 
@@ -72,7 +72,7 @@ def audit_model(
         # The whole test set comes last: a wrong description fails before.
         if accuracy is None:
             accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
-        # Verdicts follow from the evidence, and so know of it.
+        # Verdicts are computed from the evidence, and so use this accuracy.
         return report.replace(headline_acc=accuracy)
     except AuditError as error:
         hint = ""

@@ -23,10 +23,10 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.intervals import FEWEST
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
-# By label: the others need accuracies, which a training does not have.
+# Checks by label, without those that need accuracies, which a training does not have.
 FOLLOWED = {check.label: name for name, check in CHECKS.items() if check.unit != "points"}
 _OF_STATES = ("hidden_norm", "grad_norm", "growth")
-HEALTHY = "docs/monitor.md has what healthy networks show."
+HEALTHY = "docs/monitor.md shows the numbers of healthy networks."
 
 
 class Monitor:
@@ -38,8 +38,8 @@ class Monitor:
             if monitor.step():
                 break
 
-    Numbers are those of `diagnose`, and the model is left as it was found. A check that fires is a
-    warning, once.
+    Numbers are those of `diagnose`, and the model is left as it was found. A check warns once, when
+    it first fires.
 
     Attributes:
         history: a row per epoch and state; epoch 0 is the model as it was given. Columns ``epoch``,
@@ -149,7 +149,7 @@ class Monitor:
         if not known or not is_count(state["epoch"]):
             expected = "expected what Monitor.state_dict() returns"
             raise AuditError(f"state: found {shortened(state)}; {expected}.")
-        # The history of another model would be continued with other states.
+        # A history with another number of states belongs to another model.
         layers = {row["layer"] for row in state["history"]}
         states = len(self.report.layers)
         if layers != set(range(states)):
@@ -170,7 +170,7 @@ class Monitor:
             if row["epoch"] != self.epoch:
                 continue
             for name, value in row.items():
-                # Numbers of no state are the same in all rows of an epoch.
+                # Numbers that belong to no state are the same in all rows of an epoch.
                 key = f"{name}_{row['layer']}" if name in _OF_STATES else name
                 if value is not None and name not in ("epoch", "layer"):
                     metrics[f"fa_audit/{key}"] = float(value)

@@ -40,7 +40,7 @@ from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
-# The checks by the keys of `FAProtocol.run`: the check in `CHECKS`, and where value and limit are.
+# Key in `FAProtocol.run` -> the check's name in `CHECKS`, and the keys of its value and limit.
 _KEYS = {
     "D1_scale_growth": ("scale", "max_growth", "threshold"),
     "D2_ref_validity": ("reference", "g_L", "floor"),
@@ -254,7 +254,7 @@ class FAProtocol:
         Args:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation
-                samples, which the report's notes then record.
+                samples, and the report's notes say so.
             test_samples: as in `diagnose`; if the accuracy is computed here, the number of
                 evaluation samples.
         """

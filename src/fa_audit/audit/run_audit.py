@@ -1,5 +1,7 @@
-"""Audit a trained run of this package: read its files, and check that they belong together; then
-the protocol on its network, and the metrics of its credits.
+"""Audit a trained run of this package.
+
+Read its files and check that they belong together; then run the protocol on its network and measure
+its credits.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ from fa_audit.training.sidecar import (
 )
 from fa_audit.training.trajectory import check_history, read_trajectory
 
-# An accuracy may differ by this on another device than that of the training.
+# Largest difference of an accuracy between the training's device and another one.
 ROUNDING = 0.005
-# Advice on a sidecar, and on a baseline, of another run than the checkpoint that a person named.
+# Advice if a sidecar, or a baseline, belongs to another run than the user's checkpoint.
 _HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 
 
@@ -181,7 +183,7 @@ def _with_more_samples(
     report: DiagnosticReport, network: Network, dataset: Dataset
 ) -> tuple[State, ...]:
     """Add every state's measurements on the first 256 and 1,024 test images, if there are that
-    many: some published numbers are of these.
+    many: some published numbers use these counts.
 
     Gradients are those of the mean loss of these images.
     """

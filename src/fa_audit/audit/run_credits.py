@@ -144,8 +144,8 @@ def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured
 def fresh_feedback_cosines(
     twin: Learner, x: Tensor, labels: Tensor, gradients: Sequence[Tensor], network: Network
 ) -> Fresh:
-    """Return every block's cosines under `DRAWS` fresh draws of the feedback; empty if there is
-    none.
+    """Return every block's cosines under `DRAWS` fresh draws of the feedback; empty if the method
+    has no random feedback.
 
     Args:
         gradients: ``g_0..g_L``, each ``(B, d)``.
@@ -175,7 +175,7 @@ def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured
 
     The initial network is built again from the specification, with the same bits.
     """
-    # Checkpoints do not hold it.
+    # Checkpoints do not hold the initial network.
     spec, network = learner.spec, learner.network
     untrained = build(spec, learner.image_shape, network.classes, learner.method).network
     before = dict(untrained.named_parameters())

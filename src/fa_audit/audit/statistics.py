@@ -1,8 +1,8 @@
 """Statistics of samples and batches: medians, cosines, and their 95 % intervals.
 
 Pure functions; vectors are rows ``(B, d)``. A quantity that cannot be measured has a reason in
-place of a value; it is never 0, 1 or NaN. Source of the intervals, percentile bootstrap and
-delete-one jackknife: Efron and Tibshirani 1993.
+place of a value; it is never 0, 1 or NaN. The intervals, percentile bootstrap and delete-one
+jackknife, follow Efron and Tibshirani 1993.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _RESAMPLES = 2000
 
 
 def median_ratio(rows: Tensor, others: Tensor) -> Measured:
-    """Return the median over samples of ``||row|| / ||other||``, in float64, leaving out zero
-    others.
+    """Return the median over samples of ``||row|| / ||other||``, in float64, without samples whose
+    other row is zero.
 
     >>> rows, others = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])
     >>> median_ratio(rows, others)
@@ -141,7 +141,8 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     """Return the interval of the middle 95 % of bootstrap draws; None if a draw is NaN.
 
-    If `value` lies outside, the interval is widened to it: a maximum over many equal blocks can.
+    If `value` lies outside, the interval is widened to it: a maximum over many equal blocks can lie
+    outside.
 
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)
@@ -159,8 +160,8 @@ def jackknife_interval(cosines: np.ndarray) -> Interval | None:
     """Return the delete-one jackknife interval of the mean over pairs of different batches, within
     -1..1.
 
-    ``mean ± t sqrt((K - 1) / K sum_k (m_k - mean of m)^2)``, ``m_k`` the mean without batch k, t at
-    K - 1 degrees of freedom; None for fewer than `FEWEST` batches.
+    ``mean ± t sqrt((K - 1) / K sum_k (m_k - mean of m)^2)``, where ``m_k`` is the mean without
+    batch k and t has K - 1 degrees of freedom. None for fewer than `FEWEST` batches.
 
     Args:
         cosines: symmetric ``(K, K)``, of every pair of batches.

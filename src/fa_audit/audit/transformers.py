@@ -10,7 +10,8 @@ with naming_extras():
 
 
 class TrainerMonitor(TrainerCallback):
-    """Audit after every epoch: the trainer logs the monitor's metrics, and stops.
+    """Audit after every epoch: the trainer logs the monitor's metrics, and stops if the monitor
+    says so.
 
     Attributes:
         monitor: the `Monitor` of the last ``train()``.
@@ -34,7 +35,7 @@ class TrainerMonitor(TrainerCallback):
     ) -> None:
         """Audit the epoch, hand its numbers to the trainer's log, and stop as the monitor asks."""
         control.should_training_stop |= self.monitor.step()
-        # The trainer's own numbers of this epoch wait; logging others would clear them.
+        # Logging clears should_log, for which the trainer's own numbers of this epoch wait.
         waiting = control.should_log
         self.trainer.log(self.monitor.metrics)
         control.should_log = waiting

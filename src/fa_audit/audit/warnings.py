@@ -1,6 +1,6 @@
 """Warn of anything that may make the numbers of an audit mean something else.
 
-An audit goes on; inputs that make it impossible are errors of `fa_audit.audit.inputs`.
+An audit goes on after a warning; `fa_audit.audit.inputs` raises errors for impossible inputs.
 Functions yield a warning's code and its text. Shapes: B batch, C classes, d width, N samples.
 """
 
@@ -22,10 +22,10 @@ from fa_audit.protocol.checks import LEAST_LIKELY, chance
 from fa_audit.protocol.evidence import Evidence
 
 Warnings = Iterator[tuple[Code, str]]
-_SUM_TO_ONE = 1e-3  # distance of a row of probabilities from 1, at most
-_FAILED = 0.05  # by which a suspected baseline's accuracy is below that of the class means
-_OVERLAP = 0.01  # share of the samples that are repeated
-_LARGE = 1e3  # gradient of one sample's loss with respect to a state
+_SUM_TO_ONE = 1e-3  # largest distance of the sum of probabilities from 1
+_FAILED = 0.05  # a baseline this far below the accuracy of the class means is suspected
+_OVERLAP = 0.01  # share of repeated samples above which C is in doubt
+_LARGE = 1e3  # norm of a gradient of one sample's loss above which it explodes
 _FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which rounding is named
 _NARROW = (torch.float16, torch.bfloat16)
 
@@ -70,7 +70,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
             f"That nothing goes past state {listed(unproven, 8)} could not be proven: neither the"
             " outputs nor the last state differ between samples.",
         )
-    # Without a layer before it a state is the data, normalised perhaps.
+    # Without a layer before it, the first state is the data, perhaps normalised.
     bare = not getattr(network, "embeds", True) and states[0].numel() == x.numel()
     if bare or reads_data(states[0], x):
         yield (
@@ -110,8 +110,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
 
     Args:
         ignored: the label that is no class.
-        finite: whether everything that was measured is; models and losses may know of missing
-            values, so that NaN in the data alone is no reason to warn.
+        finite: whether all measurements are finite. NaN in the data alone is no reason to warn:
+            models and losses may handle missing values.
     """
     rows, single, gaps = [], 0, []
     for index, (x, labels) in enumerate(batches):
@@ -150,8 +150,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
 
 
 def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forward]:
-    """Run the batches forward, without the samples whose label is `ignored`; nothing where labels
-    are not class indices.
+    """Run the batches forward, without the samples whose label is `ignored`; return nothing if
+    labels are not class indices.
     """
     if not all(are_classes(labels) for _, labels in batches):
         return []
@@ -183,10 +183,8 @@ def hits_of(passes: list[Forward]) -> tuple[int, int] | None:
 def accuracy_warnings(
     passes: list[Forward], accuracy: float | None, frozen: float | None
 ) -> Warnings:
-    """Warn of the accuracies of a network and of its frozen baseline, fractions, that the passes
-    contradict.
-    """
-    # Batches are often a small part of the test set: what counts is beyond chance.
+    """Warn if the passes contradict the accuracy of the network or of its frozen baseline."""
+    # Batches are often a small part of the test set: only differences beyond chance count.
     hits = hits_of(passes)
     if hits and chance(hits, accuracy) < LEAST_LIKELY:
         yield (
@@ -233,8 +231,8 @@ def _nearest_mean(fitted: list[Forward], tested: list[Forward]) -> tuple[float, 
 
 
 def gradient_warnings(evidence: Evidence) -> Warnings:
-    """Warn of gradients that explode, were not compared with the forward pass, or that float32 does
-    not resolve.
+    """Warn of gradients that explode, that were not compared with the forward pass, or that float32
+    does not resolve.
     """
     large, errors = {}, {}
     for layer in evidence.layers:

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100, read from a folder or downloaded into it by torchvision; md5 is checked.
 
 Source: Krizhevsky 2009. Normalisation constants and augmentation (random crop with padding 4, flip)
-as in the paper.
+are those of the paper.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cifar10(data_root: Path) -> Dataset:
 
 
 def cifar100(data_root: Path) -> Dataset:
-    """Load CIFAR-100: as CIFAR-10 with one hundred classes."""
+    """Load CIFAR-100: like CIFAR-10, but with one hundred classes."""
     return _dataset("cifar100", data_root, 100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 

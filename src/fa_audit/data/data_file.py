@@ -1,4 +1,4 @@
-"""The file of a data set: safetensors with a description and a SHA-256 of everything in it.
+"""Read and check data files: safetensors with a description and a SHA-256 of everything in it.
 
 Imports no torch, so that files can be checked before a job starts.
 """
@@ -17,7 +17,7 @@ from safetensors.numpy import load
 from fa_audit.core.files import read_tensors
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-KEY = "fa_audit_dataset"  # of the description, in the file's metadata
+KEY = "fa_audit_dataset"  # the description's key in the file's metadata
 HINT = (
     "name another file, or delete a damaged one and make it again by"
     " `fa-audit audit CHECKPOINT --data NAME`: trainings on it stay valid"
@@ -58,10 +58,10 @@ def checksum(array: Any) -> str:
 
 
 def check_data_files(paths: Iterable[str | Path]) -> None:
-    """Read every data set that is there.
+    """Check every data file that exists.
 
     Raises:
-        AuditError: one is truncated, foreign or altered.
+        AuditError: a file is truncated, foreign or altered.
     """
     for path in sorted(map(Path, paths)):
         if path.exists():

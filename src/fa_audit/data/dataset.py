@@ -75,9 +75,9 @@ class Dataset:
         return replace(self, **{name: getattr(self, name).to(device) for name in ARRAYS})
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Return images ``(B, C, H, W)`` as new ones in float32: ``(pixel / scale - mean) / std``."""
+        """Return float32 copies of images ``(B, C, H, W)``: ``(pixel / scale - mean) / std``."""
         mean, std = self._moments
-        # In place on a copy of its own: a batch needs no more memory than it fills.
+        # To save memory, only one copy is made, and changed in place.
         return images.to(torch.float32, copy=True).sub_(mean).div_(std)
 
     @cached_property
@@ -89,8 +89,9 @@ class Dataset:
 
 
 def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
-    """Split off the last samples of the training set; return the rest, and a data set to test on
-    them.
+    """Hold out the last samples of the training set.
+
+    Return the data set without them, and one that has them as its test set.
 
     Args:
         fraction: share of the training set, rounded to at least one sample; 0 holds out nothing.
@@ -103,8 +104,8 @@ def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None
     first = len(dataset.train_labels) - max(1, round(fraction * len(dataset.train_labels)))
     if first < 1:
         raise AuditError(
-            f"validation: found {fraction} of {len(dataset.train_labels)} samples; expected "
-            "some to train."
+            f"validation: found {fraction} of {len(dataset.train_labels)} samples; expected a"
+            " fraction that leaves samples to train on."
         )
     images, labels = dataset.train_images, dataset.train_labels
     training = replace(dataset, train_images=images[:first], train_labels=labels[:first])
@@ -171,7 +172,7 @@ def _check_arrays(dataset: Dataset) -> None:
 
 
 def load_dataset(path: str | Path) -> Dataset:
-    """Read what `save_dataset` wrote, onto the CPU, and compare it with its SHA-256.
+    """Read a file of `save_dataset` onto the CPU, and compare it with its SHA-256.
 
     Raises:
         AuditError: the file is missing, truncated, foreign or altered.
@@ -221,8 +222,8 @@ def training_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate once over the training set, shuffled and augmented; the last batch may be smaller.
 
-    Everything random is drawn at once from the CPU `generator`, so that every device gets the same
-    draws, and is moved at once, so that no step waits for a copy.
+    All random numbers are drawn at once from the CPU `generator`, so that every device gets the
+    same draws. They are moved at once, so that no step waits for a copy.
 
     Args:
         padded: ``pad(dataset.train_images, dataset.padding)``, made once per run.

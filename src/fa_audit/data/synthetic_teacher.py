@@ -9,10 +9,9 @@ blocks stays near chance, and only trained blocks help. Standardised outputs mak
 equally frequent.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
-everything above is ours, and so is the small number of samples, which bounds the number of steps:
-DFA's states grow with every step, here as anywhere, and the paper's 80 epochs raise the scale flag
-here, 20 do not (docs/methods.md). The split is fixed, so that a run's seed changes the
-student only.
+everything above is ours. So is the small number of samples, which bounds the number of steps: DFA's
+states grow with every step. Here the paper's 80 epochs raise the scale flag; 20 do not
+(docs/methods.md). The split is fixed, so that a run's seed changes the student only.
 """
 
 from __future__ import annotations

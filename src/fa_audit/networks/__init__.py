@@ -1,7 +1,7 @@
 """Registry of architectures: name -> class, and their options.
 
 To add an architecture, write one file and two lines here. An architecture outside of this package
-is named ``package.module:Name`` instead. Imports no torch.
+is named ``package.module:Name`` instead. This file imports no torch.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ ARCHITECTURES: dict[str, str] = {
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
     "mlp": "fa_audit.networks.mlp:MLP",
 }
-# Options of registered ones: plans read them without importing torch.
+# Options of the registered architectures. Plans read them without importing torch.
 OPTIONS: dict[str, dict[str, Any]] = {
     "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
     "vit_mini": {"width": 128, "depth": 4},
@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "student_mlp": {"width": 128, "depth": 4},
     "mlp": {"width": 512, "depth": 2, "activation": "relu"},
 }
-GIVEN = {"image_shape", "classes"}  # by the data set
+GIVEN = {"image_shape", "classes"}  # arguments that the data set determines
 _COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
     "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as"
@@ -48,7 +48,7 @@ def architecture_options(name: str) -> dict[str, Any]:
     """
     if name in OPTIONS:
         return OPTIONS[name]
-    # Only an architecture of a user's is imported.
+    # Registered architectures returned above: only a user's class is imported.
     from fa_audit.core.registry import load, naming_errors
 
     with naming_errors("architecture", ARCHITECTURES, name):

@@ -6,9 +6,9 @@ LayerNorm.
     stage: 3 x 3 convolution, BatchNorm, ReLU, 2 x 2 max pooling
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) name the network (three convolutions with BatchNorm,
-one fully connected layer). Ours: its widths, one for all states, 128, so that a credit vector fits
-every state; what counts as a block (the stages after the first and the fully connected layer);
-pooling only while a side of at least 2 pixels remains.
+one fully connected layer). We chose the rest: one width (128) for all states, so that a credit
+vector fits every state; the blocks (the stages after the first, and the fully connected layer); and
+no pooling that would leave a side shorter than 2 pixels.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from torch import nn
 
 from fa_audit.networks.network import Conv3x3, Network, Vector
 
-_SMALLEST_SIDE = (
-    2  # a map of one pixel would leave BatchNorm nothing to average over but the minibatch
-)
+# On a map of one pixel BatchNorm would average over the minibatch only.
+_SMALLEST_SIDE = 2
 
 
 def _halved(sides: tuple[int, int]) -> tuple[int, int]:
@@ -32,7 +31,7 @@ def _halved(sides: tuple[int, int]) -> tuple[int, int]:
 class Stage(nn.Sequential):
     """Convolution, BatchNorm, pooling and ReLU, ``(B, c, H, W) -> (B, d, *_halved((H, W)))``.
 
-    Pooling before ReLU has the same bits as after it, and leaves it a quarter of the work.
+    Pooling comes before ReLU: the bits are the same, and ReLU has a quarter of the work.
     """
 
     def __init__(self, channels: int, width: int, sides: tuple[int, int]) -> None:

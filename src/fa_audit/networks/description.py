@@ -1,11 +1,12 @@
 """Wrap any module as a `Network`, by a description of where its states are, and prove every state.
 
-The model's own forward pass runs unchanged. A state is proven by exchange: the states of other
-samples of the batch are written into its place, and the pass runs on. If the outputs then become
-those of the other samples, no information about the inputs bypasses the state.
+The model's own forward pass runs unchanged. An exchange proves a state: every sample gets the state
+of another sample, and the pass runs on. If the outputs then become those of the other samples, no
+information about the inputs bypasses the state.
 
-Without a description a model follows the reference contract: ``model(x, return_hidden=True) ->
-(logits, [h_0..h_L])``, with ``model.blocks`` between these states.
+A model without a description and without `HookPoint` modules follows the reference contract:
+``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, with ``model.blocks`` between these
+states.
 
 Shapes: B batch, d features, T tokens, C classes.
 """
@@ -52,10 +53,10 @@ from fa_audit.networks.trace import (
 )
 
 _FEW = 4  # samples between which states are exchanged
-WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
-ALIKE = 1e-4  # difference of two samples' outputs, of their length, below which it tells nothing
-ROUNDING = 1e-6  # likewise, what kernels that sum in another order change
-DIFFERENT = 1e-4  # likewise, difference of two passes above which a network is not the same twice
+WHOLE = 1e-3  # a state is bypassed if more of the outputs' dependence on the input misses it
+ALIKE = 1e-4  # relative difference of two samples' outputs below which they tell nothing
+ROUNDING = 1e-6  # relative change of outputs if kernels sum in another order
+DIFFERENT = 1e-4  # relative difference of outputs that two passes of one network stay below
 
 
 class NotWhole(AuditError):
@@ -70,8 +71,8 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
-        AuditError: the places do not exist, the head reads another vector, or a state is not whole;
-            the message names the share that goes past it.
+        AuditError: a place does not exist, the head reads another vector, or a state is not whole;
+            the message names the share that bypasses it.
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
@@ -89,20 +90,21 @@ def _as_it_is(place: Place, h: Tensor) -> Tensor:
 
 
 class DescribedNetwork(Network):
-    """Run a described model. It has no `embed`, `head` or `split` of its own: only whole passes.
+    """Run a described model, always in whole passes: it has no `embed`, `head` or `split`.
 
     Attributes:
-        model: what is called.
+        model: the module that a pass calls.
         inner: the model whose modules the description names.
         places: where the states are; a place that is reached several times has several states.
         names: the places of ``h_0..h_L``, in the order in which a pass reaches them.
-        shapes: of ``h_0..h_L``, for the batch of the description.
-        past: for every state, the share of the outputs' dependence on the input that goes past it:
-            0 for a whole state, 1 where nothing passes through it; None where nothing can be told.
+        shapes: the shapes of ``h_0..h_L`` for the batch that `describe` got.
+        past: for every state, the share of the outputs' dependence on the input that bypasses it: 0
+            for a whole state, 1 if nothing passes through it, None if samples cannot be told apart.
         covered: the share of the model's layers with parameters that run between the first state
             and the last.
-        embeds, heads: whether parameters may work before the first state, and behind the last.
-        x: the inputs of passes that run on from a state, see `starting_states`.
+        embeds, heads: whether the model may use parameters before the first state, and after the
+            last.
+        x: the inputs of the passes of `logits_from`; `starting_states` sets them.
     """
 
     x: Tensor
@@ -140,7 +142,7 @@ class DescribedNetwork(Network):
         return over(h, dim=positions) if positions else h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Return state `h` with the vector that is read moved by `delta` ``(B, d)``; same shape."""
+        """Move the vector that is read of state `h` by `delta` ``(B, d)``; keep the shape."""
         if self._reads_token(h):
             moved = h.clone()
             moved[:, TOKENS[self.reads]] += delta
@@ -161,21 +163,21 @@ class DescribedNetwork(Network):
         points: list[Any] = []
 
         def visit(place: Place, h: Tensor) -> Tensor:
-            # The model's own code may use the input of a block for its skip, too, so that it must
-            # be this very tensor that gets a gradient.
+            # The model's own code may use a block's input for its skip, too: this very tensor must
+            # get the gradient.
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
-                # Nothing before h_0 needs a gradient. Times 1, since the model may change a
-                # state in place, which torch refuses for a leaf.
+                # Nothing before h_0 needs a gradient. Multiplied by 1, since the model may change
+                # it in place, which torch refuses for a leaf.
                 h = h.detach().clone().requires_grad_() * 1
             if not h.requires_grad:
                 raise self._error(
                     f"no gradient reaches state {len(states)} ({place}) from the states before."
                     " Expected a forward pass without detach(), torch.no_grad() and activation"
-                    " checkpointing with use_reentrant=True between states; docs/recipes.md has a"
-                    " way to leave a detach() out."
+                    " checkpointing with use_reentrant=True between states; docs/recipes.md"
+                    " shows how to leave a detach() out."
                 )
             states.append(h.detach().clone())
-            # The edge stays that of this value if the model goes on in place.
+            # If the model changes h in place later, this edge still belongs to the present value.
             points.append(get_gradient_edge(h))
             return h
 
@@ -202,7 +204,7 @@ class DescribedNetwork(Network):
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Run a pass with `change` applied to ``h_layer``; return the outputs and the last state."""
-        # Held during the pass, so that no state gets the memory of one that is cleared.
+        # Keep these tensors alive during the pass, so that no state reuses their memory.
         kept = owned_by(self.model)
         owned = _addresses(kept)
         states: list[Tensor] = []
@@ -211,7 +213,7 @@ class DescribedNetwork(Network):
             if len(states) == layer:
                 # A copy: the change may write to what it is given.
                 value = change(h.clone())
-                # In place, since a skip may use the same tensor.
+                # Written in place, since a skip may use the same tensor.
                 if not _overwritten(h, value, owned):
                     h = value
             states.append(h)
@@ -225,10 +227,10 @@ class DescribedNetwork(Network):
         return self.changed(self.x, layer, lambda _: h)[0]
 
     def run(self, x: Tensor, visit: Visit = _as_it_is) -> Any:
-        """Return the outputs of a pass in which every state, in order, is what `visit` returns.
+        """Run a pass in which `visit` may replace every state, in order; return the outputs.
 
         Raises:
-            AuditError: the model fails, or what is at a place is no state.
+            AuditError: the model fails, or the value at a place cannot be a state.
         """
 
         def visit_state(place: Place, h: Any) -> Tensor:
@@ -274,16 +276,16 @@ class DescribedNetwork(Network):
     # ---- where the states are
 
     def find_states(self, x: Tensor) -> None:
-        """Find the places, and the states of a pass of a whole batch, as it was given.
+        """Find the places, and the states that a pass of the whole batch reaches.
 
         Raises:
-            AuditError: the pass reaches none, or none of a name in a list, or its outputs are not
-                one tensor with a row for every input.
+            AuditError: the pass reaches no state, a listed name does not run, or the outputs are
+                not one tensor with a row for every input.
         """
         self.places = self._places(x)
         layers = []
         for part in self.inner.modules():
-            # Containers have no parameters of their own, and would count their layers twice.
+            # Containers, without parameters of their own, would count their layers twice.
             if list(part.parameters(recurse=False)):
                 layers.append(Place(part, ""))
         names: list[str] = []
@@ -317,12 +319,12 @@ class DescribedNetwork(Network):
             )
         if not isinstance(self.description.blocks, str):
             for entry in self.description.blocks:
-                # A module may have several names, so that modules are compared.
+                # Modules are compared, not names: a module may have several.
                 meant = {(place.module, place.is_input) for place in places_of(self.inner, [entry])}
                 if not meant & reached:
                     raise self._error(f"'{entry}' did not run in a forward pass; leave it out.")
         self.check_outputs(logits, len(x))
-        # Parameters of the whole model may work anywhere.
+        # Parameters of the model itself, outside its modules, may be used anywhere.
         anywhere = bool(list(self.inner.parameters(recurse=False)))
         self.embeds, self.heads = anywhere or bool(first), anywhere or bool(since)
         self.names = tuple(names)
@@ -336,8 +338,8 @@ class DescribedNetwork(Network):
         if rows != expected or not logits.is_floating_point():
             raise self._error(
                 f"the model returns {shown(logits)} for {expected} inputs; expected one tensor with"
-                " a row for each, or something that has it as .logits or under 'logits'. A small"
-                " module, or forward=, takes it out."
+                " a row for each, or something that has it as .logits or under 'logits'."
+                " Otherwise return it from a small module around the model, or from forward=."
             )
 
     def _places(self, x: Tensor) -> list[Place]:
@@ -369,7 +371,7 @@ class DescribedNetwork(Network):
 
     @torch.no_grad()
     def prove(self, x: Tensor) -> None:
-        """Measure for every state which share of the outputs' dependence on the inputs goes past
+        """Measure for every state the share of the outputs' dependence on the inputs that bypasses
         it.
 
         Raises:
@@ -387,11 +389,11 @@ class DescribedNetwork(Network):
             found, last = self.changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, others, logits)
             if share is None and layer < self.depth:
-                # The outputs do not tell samples apart: what the head reads may.
+                # The outputs do not tell samples apart; the last state may.
                 share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
-                # Noise looks like a bypass, and has an error of its own.
+                # Noise looks like a bypass, but has an error of its own.
                 check_repeats(self, few)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
@@ -439,8 +441,8 @@ def _overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
     """Write `value` into a tensor that a model is about to use, so that every use of it sees the
     value.
 
-    Return False where that is impossible: for tensors that the model owns, by their addresses, and
-    some views.
+    Return False if the model owns the tensor (its address is in `owned`), or if torch refuses, as
+    for some views.
     """
     if _addresses([h]) & owned:
         return False
@@ -453,14 +455,16 @@ def _overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
 
 
 def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
-    """Return where the dense ones of some tensors are in memory."""
+    """Return the memory addresses of the dense tensors."""
     return frozenset(t.untyped_storage().data_ptr() for t in tensors if is_dense(t))
 
 
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
-    """Return the distance of `found` from `expected`, relative to that of `own`, and at most 1.
+    """Return the distance of `found` from `expected`, relative to that of `own` from `expected`.
 
-    None if `own` and `expected` are alike or not finite.
+    The result is at most 1.
+
+    Return None if `own` and `expected` are alike or not finite.
     """
     if found.shape != expected.shape:
         return None
@@ -471,7 +475,7 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     if not length or scale <= ALIKE * length:
         return None
     off = (found - expected).norm().item()
-    # Kernels may sum a batch of another order otherwise: that is no bypass.
+    # Kernels may sum a reordered batch differently: that is no bypass.
     return 0.0 if off <= ROUNDING * length else min(off / scale, 1.0)
 
 
@@ -484,7 +488,7 @@ def check_repeats(network: Network, x: Tensor) -> None:
     """Check that two passes of a network on the same inputs have the same outputs.
 
     Raises:
-        AuditError: they differ, so that no two measurements are of the same network.
+        AuditError: they differ: no two measurements would be of the same network.
     """
     with untouched(network), torch.no_grad():
         first, second = network(x.clone()), network(x.clone())
@@ -505,13 +509,13 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
     """Return a `Network` that shares the parameters of a model.
 
     Args:
-        model: with a description anything; else one of ours (returned as it is), one with
-            `HookPoint` modules, or a network of the reference contract.
+        model: any module if there is a description; else a network of this package (returned as it
+            is), a model with `HookPoint` modules, or one that follows the reference contract.
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
-        AuditError: it is none of these, or its states are not whole; the message names the place
-            and, where there is one, a description to pass.
+        AuditError: the model is none of these, or a state is not whole; the message names the place
+            and, if one fits, a description to pass.
 
     >>> model = nn.Module()
     >>> model.embed, model.blocks, model.head = nn.Linear(4, 8), nn.ModuleList([nn.Linear(8, 8)]), nn.Linear(8, 3)
@@ -562,7 +566,7 @@ def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
         except Exception as error:  # external code may raise anything
             right, found = False, first_line(error)
     if right:
-        # The model may read a vector of h_L before its head's first module.
+        # The model's own code may take a vector of h_L before it calls its head.
         for reads in (reading_of(network, x), *READS):
             network.reads = reads
             if all(_read_alike(network, *pair) for pair in zip(hidden, states)):
@@ -575,7 +579,7 @@ def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
 
 
 def _read_alike(network: Network, h: Tensor, other: Tensor) -> bool:
-    """Return whether two states have the same vector; what is not finite is not compared."""
+    """Return whether two states have the same vector, as far as its entries are finite."""
     one, other = network.read(h), network.read(other)
     if one.shape != other.shape:
         return False

@@ -1,8 +1,8 @@
 """Multilayer perceptron without skips: ``h_0 = s(W_0 x + b_0)``, ``h_{l+1} = s(W h_l + b)``, then a
 linear head.
 
-The classical network of papers on feedback: ``depth + 1`` hidden layers of one width; the first
-is the embedding. Initialisation is torch's default.
+Papers on feedback use this classical network. It has ``depth + 1`` hidden layers of one width; the
+first is the embedding. Initialisation is torch's default.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MLP(Network):
         activation: ``relu`` or ``tanh``.
 
     Raises:
-        AuditError: another activation.
+        AuditError: the activation is unknown.
     """
 
     skip = "none"

@@ -34,9 +34,9 @@ from fa_audit.networks.states import (
 )
 from fa_audit.networks.trace import equal, reads_data, untouched
 
-_TRIED = 8  # groups of modules, those with most parameters first
-ALIKE = 0.8  # share of the largest part that counts as much as the largest
-_LEAST_COVERED = 0.5  # share of the layers between the states of a proposal
+_TRIED = 8  # groups of modules that are tried, those with most parameters first
+ALIKE = 0.8  # coverage, relative to the largest, that counts as much as the largest
+_LEAST_COVERED = 0.5  # least share of the layers between the states of the best proposal
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 Names = tuple[str, ...]
 
@@ -46,8 +46,8 @@ class Proposal:
     """A description that fits a model; its text can be pasted as Python and as YAML.
 
     Attributes:
-        description: what `diagnose` and a configuration take.
-        note: what the blocks are.
+        description: the description, for `diagnose` or a configuration.
+        note: the number of blocks, their share of the layers, and their places.
         covered: the share of the layers with parameters that lie between the states.
     """
 
@@ -78,12 +78,11 @@ class Proposal:
 
 
 def propose(model: nn.Module, batch: Any) -> list[Proposal]:
-    """Return descriptions of `model` whose states are proven, the best first; empty where none is
-    found.
+    """Find descriptions of `model` whose states are proven; return the best first, or none.
 
     Candidates are the modules of one class, or the children of one container, that run one after
-    another. The best has most of the model's layers between its states, and then most states. The
-    model is left as it was.
+    another. Only descriptions with nearly the most layers between their states are kept; those with
+    states of alike dimensions come first, then those with most blocks. The model is left as it was.
 
     Args:
         model: any module.
@@ -125,11 +124,13 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 
 
 def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Proposal | None:
-    """Return the first proposal with half of the layers or more between its states whose head reads
-    `reads`, by default whatever it reads; None if there is none.
+    """Return the first proposal that has half of the layers or more between its states; None if
+    there is none.
+
+    If `reads` is given, the proposal's head must read that.
 
     Raises:
-        AuditError: there is no such reading.
+        AuditError: `reads` is unknown.
     """
     if reads not in (None, *READS):
         raise unknown("vector of a state", reads, READS, where="reads")
@@ -141,8 +142,9 @@ def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Pro
 
 
 def _candidates(model: nn.Module) -> list[Names]:
-    """Return the names of the modules with parameters of every class, and of the children of every
-    container, without those within others; first the groups with most parameters.
+    """Group the modules with parameters by class and by container; return the names of each group.
+
+    Modules within others of their group are left out. Groups with most parameters come first.
     """
     modules = dict(model.named_modules())
     groups: dict[Any, list[str]] = defaultdict(list)
@@ -169,8 +171,9 @@ def _candidates(model: nn.Module) -> list[Names]:
 def _fitting(
     model: nn.Module, names: Names, order: Sequence[Place], x: Tensor
 ) -> DescribedNetwork | None:
-    """Describe the model by modules whose states are whole: by their outputs, or by their inputs if
-    these have more layers between them.
+    """Describe the model by those of the modules whose states are whole.
+
+    The states are the modules' outputs, or their inputs if these have more layers between them.
 
     A module that reads the data is the embedding, one that returns the outputs is the head; states
     lie between the others.
@@ -179,7 +182,7 @@ def _fitting(
     pattern = _pattern(inner, names)
     options = [pattern]
     modules = [inner.get_submodule(name) for name in names]
-    # A head's own modules read what it has made of the last state.
+    # Modules inside a head do not count: they read what it has made of the last state.
     outermost = [place for place in order if place.module in modules or "." not in place.name]
     reader = reader_of(outermost, modules)
     if reader and not isinstance(pattern, str):
@@ -194,7 +197,7 @@ def _fitting(
             states, _, logits = network.chain(x)
         except AuditError:
             continue
-        # These two are whole states, too, but not of a block.
+        # Outputs and data are whole states, too, but not of a block.
         if equal(states[-1], logits.detach()) or (
             not network.heads and states[-1].shape == logits.shape
         ):
@@ -210,7 +213,7 @@ def _fitting(
 
 
 def _rank(network: DescribedNetwork) -> tuple[bool, int, bool]:
-    """Return a sort key, the best first: states alike, many blocks, one name."""
+    """Return a sort key that puts first: states of alike dimensions, many blocks, one name."""
     uneven = len(set(map(len, network.shapes))) > 1
     return uneven, -network.depth, not isinstance(network.description.blocks, str)
 
@@ -229,7 +232,7 @@ def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
 
 
 def _pattern(model: nn.Module, names: Names) -> str | Names:
-    """Return the shortest patterns that match exactly these modules: one for all, or one a
+    """Return the shortest patterns that match exactly these modules: one for all, or one for each
     container.
     """
     whole = _general(model, names)
@@ -250,7 +253,7 @@ def _general(model: nn.Module, names: Names) -> str:
     parts = [name.split(".") for name in names]
     if len(set(map(len, parts))) > 1:
         return ""
-    # A pattern may match other modules, too: then names stand for themselves.
+    # If a pattern matches other modules, too, the caller lists the names themselves.
     *outer, last = map(_shared, zip(*parts))
     for end in ("*", last):
         pattern = ".".join([*outer, end])

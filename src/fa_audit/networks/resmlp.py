@@ -2,7 +2,7 @@
 head.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), the main audit's network. W1 and W2 are d x d,
-``W2 ~ N(0, 0.01^2)``, ``b2 = 0``, everything else is torch's default initialisation.
+``W2 ~ N(0, 0.01^2)``, ``b2 = 0``; everything else has torch's default initialisation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ResMLP(Network):
     Args:
         terminal_norm: LayerNorm before the linear head.
         residual: add each block's output to its input; without it ``h_{l+1} = f_l(h_l)``.
-        w2_std: standard deviation of W2; None is 0.01, and 0.5 without skips.
+        w2_std: standard deviation of W2; None means 0.01, or 0.5 without skips.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from fa_audit.networks.network import Conv3x3, Network, Vector
 
 
 def _normalised_conv(channels: int, width: int) -> list[nn.Module]:
-    """Return a 3 x 3 convolution that keeps the resolution, and BatchNorm."""
+    """Return a 3 x 3 convolution that keeps the resolution, followed by BatchNorm."""
     return [Conv3x3(channels, width), nn.BatchNorm2d(width)]
 
 

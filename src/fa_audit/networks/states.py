@@ -35,7 +35,7 @@ READS = (
 )
 TOKENS = {"cls token": 0, "last token": -1}
 OTHERS = {"cls token": slice(1, None), "last token": slice(None, -1)}  # tokens that are not read
-LABELS = ("labels", "label", "targets", "y")  # keys of a mapping, the first that it has
+LABELS = ("labels", "label", "targets", "y")  # keys for labels; the first one present counts
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name, the shape of a row and the type
 
 
@@ -64,12 +64,12 @@ class Description:
             Empty: the `HookPoint` modules of the model.
         reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
-            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: as
-            the outputs show.
+            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: the
+            outputs show which.
         partial: audit states that other paths bypass; the report names the share that goes past
             them.
-        forward: ``forward(model, x, mark)`` runs a model that cannot be edited and returns its
-            outputs, with ``h = mark(h)`` at every state; in place of `blocks`.
+        forward: in place of `blocks`, a function ``forward(model, x, mark)`` that runs a model that
+            cannot be edited, calls ``h = mark(h)`` at every state, and returns the outputs.
     """
 
     blocks: str | Sequence[str] = ()
@@ -87,7 +87,7 @@ class Description:
 
 
 class Place(NamedTuple):
-    """The output of a module, or its first input; `once`: in its first call alone."""
+    """The output of a module, or its first input; `once` means only in its first call."""
 
     module: nn.Module
     name: str
@@ -121,7 +121,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
     forward, own = module.forward, vars(module).get("forward")
     calls = 0
 
-    # Code that inspects the signature finds the model's own.
+    # Code that inspects the signature must find the model's own.
     @wraps(forward)
     def watched(*given: Any, **named: Any) -> Any:
         nonlocal calls
@@ -132,7 +132,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
             return forward(*given, **named)
         if given:
             given = (visit(place, given[0]), *given[1:])
-        # Called by name, the first argument is taken for the state.
+        # If all arguments are passed by name, the first is taken for the state.
         elif named:
             first = next(iter(named))
             named[first] = visit(place, named[first])
@@ -142,7 +142,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
     try:
         yield
     finally:
-        # An attribute only where there was one before: a class has its method.
+        # Restore an attribute only if there was one: otherwise the class has its method.
         del module.forward
         if own is not None:
             module.forward = own
@@ -190,7 +190,7 @@ def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
     """Return the places that names and patterns mean.
 
     Raises:
-        AuditError: a name is not that of a module.
+        AuditError: a name matches no module.
     """
     found: dict[tuple[nn.Module, bool], Place] = {}
     for entry in names:
@@ -205,9 +205,9 @@ def matching(model: nn.Module, entry: str) -> dict[nn.Module, str]:
     """Return the modules that match a name or pattern, each with the first of its names that does.
 
     Raises:
-        AuditError: none does.
+        AuditError: no module matches.
     """
-    # One level: "layers.*" is not the modules within the layers.
+    # One level only: "layers.*" does not match modules within the layers.
     pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
     found: dict[nn.Module, str] = {}
     names = []
@@ -243,7 +243,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     reader = reader_of(order, blocks)
     inputs = [Place(module, name, True) for module, name in blocks.items()]
     outputs = [Place(module, name) for module, name in blocks.items()]
-    returned: list[Any] = []  # by the last block, and a copy, since the model may go on in place
+    returned: list[Any] = []  # the last block's output, and a copy, since the model may change it
     handed_on: list[bool] = []
 
     def visit(place: Place, h: Any) -> Any:
@@ -253,15 +253,15 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
             output, copied = returned
             # The head may flatten or pool what the last block returns.
             resized = place is reader and getattr(h, "shape", None) != output.shape
-            # The same object with the same content: a skip in place would change it.
+            # The content is compared, too: a skip in place changes the same object.
             handed_on.append(resized or (h is output and equal(h, copied)))
         return h
 
-    # Behind a single block only the head can tell.
+    # After a single block only the head shows whether its output is handed on.
     after = [reader] if reader and len(ran) == 1 else []
     with visited([*inputs, *outputs, *after], visit), torch.no_grad():
         run()
-    # A weight-shared block is called for several states; the first call has h_0.
+    # A weight-shared block runs several times; the input of its first call is h_0.
     if all(handed_on):
         return [ran[0]._replace(once=True), *outputs]
     return [*inputs, reader] if reader else inputs
@@ -272,7 +272,7 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
     than the norms and activations that run between them.
 
     Args:
-        order: of a pass.
+        order: the places of a pass, as `order_of` returns them.
     """
     calls = [index for index, place in enumerate(order) if place.module in blocks]
     if not calls:
@@ -285,7 +285,7 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
             continue
         if order.count(place) == 1 and _kind(place) not in between:
             return place
-        # Modules inside one that is not the head's are not the head's, either.
+        # This module is not the head's, so neither are the modules inside it.
         inside.update(place.module.modules())
     return None
 
@@ -345,8 +345,8 @@ def check_reading(network: Any, x: Tensor) -> None:
 
 
 def reading_of(network: Any, x: Tensor) -> str:
-    """Return what the head reads of the last state: one token or a mean, as the outputs show; else
-    all features.
+    """Find out from the outputs what the head reads of the last state: one token, a mean, or all
+    features.
     """
     dims = len(network.shapes[-1])
     with untouched(network), torch.no_grad():
@@ -361,10 +361,9 @@ def reading_of(network: Any, x: Tensor) -> str:
 
 
 def _token_of(network: Any, x: Tensor) -> str:
-    """Return which token of the last state is the only one that the outputs depend on; empty if
-    none is.
+    """Return the only token of the last state on which the outputs depend; empty if there are more.
 
-    NaN in the other tokens reach the outputs even through weights of zero.
+    The other tokens become NaN, which reaches the outputs even through weights of zero.
     """
     shape = network.shapes[-1]
     if len(shape) != 3 or shape[1] == 1:
@@ -382,9 +381,7 @@ def _spoilt(h: Tensor, tokens: slice) -> Tensor:
 
 
 def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
-    """Return whether the outputs ignore the order of positions, with noise in place of the last
-    state.
-    """
+    """Replace the last state by noise; return whether the outputs ignore the order of positions."""
 
     def noise(h: Tensor) -> Tensor:
         # Real states may be alike at all positions.
@@ -395,7 +392,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
         other, _ = network.changed(x, network.depth, lambda h: noise(h).flip(positions))
     except AuditError:
         return False
-    # A mean in another order is rounded otherwise.
+    # A mean in another order is rounded differently.
     rounding = 100 * torch.finfo(one.dtype).eps * one.abs().max().item()
     return bool(one.isfinite().all()) and torch.allclose(one, other, rtol=0, atol=rounding)
 
@@ -413,7 +410,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 class OneTensor(nn.Module):
-    """Call a model with the parts of one tensor, by name.
+    """Split one tensor into named parts, and call a model with them.
 
     Attributes:
         module: takes the parts.

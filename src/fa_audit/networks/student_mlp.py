@@ -1,5 +1,5 @@
-"""Student MLP: the residual MLP without terminal LayerNorm, the control on synthetic data where
-nothing should fire.
+"""Student MLP: the residual MLP without terminal LayerNorm, for the synthetic control, on which no
+check should fire.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128; it learns the labels of the data set
 `synthetic_teacher`.

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
 
-# Logits (B, C) and labels to a scalar, a mean over the batch.
+# Takes logits (B, C) and labels, and returns a scalar, the mean over the batch.
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-SMALL = 2**20  # entries of a tensor beside parameters and buffers whose values are put back, too
-CONTAINERS = (dict, OrderedDict, list, set, deque)  # attributes whose contents are put back
+SMALL = 2**20  # tensors in plain attributes are restored if they have at most so many entries
+CONTAINERS = (dict, OrderedDict, list, set, deque)  # attributes whose contents are restored
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
     """
     embedded = network.embed(x)
     if torch.is_grad_enabled() and not embedded.requires_grad:
-        # No parameter learns there, and g_0 is still wanted.
+        # The embedding does not learn, but g_0 is still wanted.
         embedded = embedded.detach().requires_grad_()
     states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
@@ -64,7 +64,7 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
         residual, following = network.split(layer, h)
         residuals.append(residual)
         states.append(following)
-    # Locally a leaf: the loss of the head gives the last block no gradient.
+    # A leaf in a local trace, so that the head's loss gives the last block no gradient.
     head_input = states[-1].detach().requires_grad_() if local else states[-1]
     return Trace(tuple(states), tuple(residuals), head_input, network.head(head_input), x)
 
@@ -198,7 +198,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 def runs_on(network: Network, x: Tensor) -> bool:
     """Return whether a network runs on these inputs; some networks need batches of one size."""
     try:
-        # One that folds samples into another dimension runs, too, with other rows.
+        # A network that folds samples into another dimension runs, too, but has other rows.
         return len(network(x.clone())) == len(x)
     except Exception:  # external code may raise anything
         return False
@@ -243,7 +243,7 @@ def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
 
 def _kept(model: nn.Module) -> list[Tensor]:
     """Return the tensors that modules keep as plain attributes, alone or in containers."""
-    # Registered tensors are not kept, and a container may hold itself.
+    # `seen` leaves out registered tensors, and containers that hold themselves.
     seen = set(map(id, (*model.parameters(), *model.buffers())))
     kept: list[Tensor] = []
     values: list[Any] = [vars(module) for module in model.modules()]
@@ -282,7 +282,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     """Yield a float64 copy of a module, with tensors in plain attributes, but without their graphs."""
     kept = {}
     for tensor in _kept(module):
-        # deepcopy refuses tensors with a graph, so their copies are made before, by their ids.
+        # deepcopy refuses tensors with a graph, so it gets their copies, keyed by id.
         double = tensor.detach().double() if tensor.is_floating_point() else tensor.detach().clone()
         kept[id(tensor)] = double
     # Autograd functions held as instances cannot be copied at all.
@@ -296,7 +296,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     contents = {id(t): (t, t.data) for t in owned_by(module) if t.is_floating_point()}
     try:
         for tensor, content in contents.values():
-            # Under the same object, which modules and autograd functions hold.
+            # The object stays: modules and autograd functions hold it.
             tensor.data = content.double()
         yield module
     finally:
@@ -324,7 +324,7 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
     recording: list[Any] = [
         m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)
     ]
-    # Not evaluation mode, which normalises by the running statistics themselves.
+    # Evaluation mode would not do: it normalises by the running statistics.
     for module in recording:
         module.track_running_stats = False
     try:
@@ -361,13 +361,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 kept.append((part, copy.copy(part)))
             elif isinstance(part, torch.Generator):
                 streams.append((part, part.get_state()))
-    # Copies of large ones would take too much memory; those with a graph are of a user's pass.
+    # Copies of large tensors would take too much memory; those with a graph are a user's.
     small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
     tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
     # Asking for CUDA's streams would start CUDA in a process that does not use it.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    # The fast path drops padded tokens, and only where nothing needs a gradient.
+    # Attention's fast path drops padded tokens, and runs only if nothing needs a gradient.
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -384,8 +384,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module.training = training
         with torch.no_grad():
             for tensor, content in contents:
-                # Unchanged ones are left alone: writing raises their version, and a graph of the
-                # user's that needs them could not be differentiated. A cache may have grown.
+                # Unchanged tensors are left alone: writing raises their version, which would break
+                # a user's graph that needs them. A cache may have grown, hence the resizing.
                 if not equal(tensor, content):
                     tensor.resize_(content.shape).copy_(content)
         for stream, state in streams:

@@ -8,8 +8,8 @@ token.
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sides are not multiples
 of 4 are padded with zeros on the right and below [ours]. Attention is made of linear layers, so
 that every weight has a feedback partner. torch's `trunc_normal_` cuts at -2 and 2, not at two
-deviations: in effect the Gaussians are whole. Without blocks the head reads a cls token that has
-attended to nothing: a shallow network answers the same for every image.
+deviations, so these Gaussians are in effect not truncated. Without blocks the head reads a cls
+token that has attended to nothing: a shallow network answers the same for every image.
 """
 
 from __future__ import annotations
