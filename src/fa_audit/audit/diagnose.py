@@ -20,6 +20,7 @@ from fa_audit.audit.inputs import (
     check_layer,
     check_texts,
     fraction,
+    is_cross_entropy,
     loss_as_found,
     paired,
     prepared,
@@ -162,8 +163,7 @@ def diagnose(
         ignored, passes = ignored_by(loss_fn), []
         # For other losses nobody knows which class the outputs mean. Without an accuracy there is
         # nothing that the batches could contradict.
-        of_classes = measured is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
-        if of_classes and not (headline_acc is own is None):
+        if is_cross_entropy(loss_fn) and not (headline_acc is own is None):
             passes = passes_of(network, batches, ignored)
         warnings += accuracy_warnings(passes, headline_acc, own)
         warnings += sample_warnings(over, ignored, finite=evidence.finite)

@@ -56,6 +56,11 @@ def check_texts(**texts: Any) -> None:
             raise AuditError(f"{name}: found {shortened(text)}; expected a text.")
 
 
+def is_cross_entropy(loss_fn: LossFunction) -> bool:
+    """Return whether a loss takes the outputs for logits of classes."""
+    return loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
+
+
 def is_count(value: Any) -> bool:
     """Return whether a value is an integer and not a boolean."""
     return isinstance(value, Integral) and not isinstance(value, bool)
@@ -224,7 +229,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
             f" {tuple(labels.shape)}; expected as many {kind} as inputs, and at least one."
         )
     # torch's cross-entropy takes indices of 64 bits only.
-    if classes and (loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)):
+    if classes and is_cross_entropy(loss_fn):
         labels = labels.to(torch.int64)
     return x.to(device), labels.to(device)
 
@@ -384,8 +389,7 @@ def prepared(
         x = next(chain.from_iterable(batches.values()))[0]
         network = wrap_model(model, x, description)
         check_repeats(network, x)
-        of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
-        warnings = list(model_warnings(network, x, logits=of_logits))
+        warnings = list(model_warnings(network, x, logits=is_cross_entropy(loss_fn)))
         for name, part in batches.items():
             if part and loss_fn is F.cross_entropy:
                 _check_labels(name, part, network)

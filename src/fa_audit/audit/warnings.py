@@ -70,9 +70,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
             f"That nothing goes past state {listed(unproven, 8)} could not be proven: neither the"
             " outputs nor the last state differ between samples.",
         )
-    # Without a layer before it, the first state is the data, perhaps normalised.
-    bare = not getattr(network, "embeds", True) and states[0].numel() == x.numel()
-    if bare or reads_data(states[0], x):
+    if reads_data(network, states[0], x):
         yield (
             "data as state",
             "The first block reads the data itself: D1 then measures their units, and frozen blocks"

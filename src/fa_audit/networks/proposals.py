@@ -202,7 +202,7 @@ def _fitting(
             not network.heads and states[-1].shape == logits.shape
         ):
             outer = outer or network.names[-1]
-        elif reads_data(states[0], x) or (not network.embeds and states[0].numel() == x.numel()):
+        elif reads_data(network, states[0], x):
             outer = outer or network.names[0]
         elif network.depth and None not in network.past[:-1]:
             found.append(network)

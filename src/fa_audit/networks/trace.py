@@ -204,10 +204,14 @@ def runs_on(network: Network, x: Tensor) -> bool:
         return False
 
 
-def reads_data(h: Tensor, x: Tensor) -> bool:
+def reads_data(network: Network, h: Tensor, x: Tensor) -> bool:
     """Return whether a state holds the data itself, in any shape."""
-    # An embedding that only flattens or casts its input embeds nothing.
-    return h.numel() == x.numel() and torch.equal(h.detach().flatten().to(x), x.flatten())
+    if h.numel() != x.numel():
+        return False
+    # An embedding without a layer embeds nothing: it flattens, casts or normalises its input.
+    return not getattr(network, "embeds", True) or torch.equal(
+        h.detach().flatten().to(x), x.flatten()
+    )
 
 
 def logits_of(answer: Any) -> Any:
