@@ -1,6 +1,4 @@
-"""The auxiliary net of both bridges: a small MLP that reads any state, its depth and the output
-error.
-"""
+"""The auxiliary net of both bridge methods: a small MLP on a state, its depth and the error."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class BridgeNet(nn.Module):
             h: vectors of states, ``(..., B, d)``.
             t: depth of each state, 0 for the embedding's output and 1 for the last state;
                 broadcasts over ``(..., B, 1)``.
-            error: ``s = e``, ``(B, C)``, broadcast over the leading dimensions.
+            error: the output error ``s``, ``(B, C)``, broadcast over the leading dimensions.
         """
         rows = h.shape[:-1]
         parts = [

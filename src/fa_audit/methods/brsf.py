@@ -1,13 +1,13 @@
 """Batchwise random-magnitude sign-symmetric feedback: frSF with new magnitudes for every minibatch.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
-    on the way back each W of head and blocks, also within a block, is replaced by M_t o sign(W)
-    M_t = |N(0, 1/fan_in)|, drawn for minibatch t
+    on the way back each W of head and blocks, also within a block, is replaced by M_t o sign(W),
+    an elementwise product; M_t = |N(0, 1/fan_in)|, drawn for minibatch t
 
 Source: Liao, Leibo, Poggio 2016; named brSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
     Wan, Zhai 2026.
 Constants: the variance 1/fan_in, ours.
-Cost: as uSF, and one random number per weight and step.
+Cost: as `usf`, and one random number per weight and step.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ DFA's.
 
 Source: Hao, Wan, Zhai 2026.
 Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2 and the weight 1 of the
-    gradient term are the paper's; ours: the noise is relative to the rms of the state, 3 hidden
-    layers of 256 units, the three kinds of target weigh as written above. V is trained at the
-    network's learning rate without weight decay.
-Cost: BP's passes, V on (K + 1)(L + 1) states a sample forward, its backward, and second derivatives
-    at the top.
+    gradient term are the paper's. Ours: noise relative to the rms of the state, 3 hidden layers of
+    256 units, and one mean over the targets of all states. V learns at the network's learning
+    rate without weight decay.
+Cost: BP's passes, V's forward pass on (K + 1)(L + 1) states per sample, its backward pass, and
+    second derivatives at the top.
 """
 
 from __future__ import annotations
@@ -114,18 +114,18 @@ class CreditBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the loss of ``V``: its squared errors against the soft minima below, and against
-        loss and gradient at the top.
+        """Return the loss of ``V``: its squared errors against the soft minima at ``h_0..h_{L-1}``,
+        and against the loss and its gradient at ``h_L``.
         """
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
         error = output_error(trace, labels)
-        # The top state is a leaf of its own: V is differentiated there.
+        # The top state is a separate leaf, at which V is differentiated.
         value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error).squeeze(-1)
         below = self._soft_minima(h[1:], t[1:], error, state, randomness)
         losses = F.cross_entropy(trace.logits.detach(), labels, reduction="none")
         targets = torch.cat([below, losses[None]])
-        # V learns its own slope at the top, by second derivatives.
+        # The slope of V is part of its loss, hence the second derivatives.
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
         truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
         misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)
@@ -157,7 +157,7 @@ class CreditBridge(Method):
     def _soft_minima(
         self, following: Tensor, t: Tensor, error: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor:
-        """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
+        """Compute targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
         shape = (self.draws, *following.shape)
         drawn = torch.randn(shape, generator=randomness, device=randomness.device)
         # Drawn in float32, so that a float64 copy of the network gets the same numbers.

@@ -33,7 +33,7 @@ class DFA(Method):
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         first, *widths = state_widths(network)
-        # The embedding shares block 0's matrix if there is one of the same width.
+        # The embedding shares the matrix of block 0 if both have the same width.
         if first not in widths[:1]:
             widths.append(first)
         return Feedback([(width, network.classes) for width in widths], 1, generator)
@@ -42,7 +42,7 @@ class DFA(Method):
         return self.projected(network, output_error(trace, labels), state)
 
     def projected(self, network: Network, signal: Tensor, state: Any) -> Credits:
-        """Project a signal ``(B, C)`` through every block's matrix and the embedding's."""
+        """Return credits that project `signal` ``(B, C)`` through the matrices in `state`."""
         depth = len(network.blocks)
         shared = depth and network.width_of(0) == network.width_of(1)
         blocks = tuple(signal @ state[layer].T for layer in range(depth))

@@ -6,7 +6,7 @@
         optimiser and decay
 
 The topmost matrix has the same gradient as a linear head's weight, so that their distance shrinks
-by 1 - lr * decay a step, as in Kolen-Pollack. According to the source, the other matrices come to
+by 1 - lr * decay a step, as in Kolen-Pollack. According to the source, the other matrices learn to
 estimate the path from their state to the output.
 
 Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries, uniform
@@ -14,8 +14,8 @@ Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initi
     utils/gradfunctions.py).
 Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
     with a rate that falls by a fifth every epoch); matrices for vectors even if states are maps;
-    the embedding's matrix; states with skips and before the next normalisation, so that a head
-    after a LayerNorm is no exact partner.
+    the embedding's matrix. Our matrices learn from states with their skips, before any LayerNorm: a
+    head behind a LayerNorm has another gradient than the topmost matrix.
 Constants: none.
 Cost: as DFA, and the optimiser's step for the matrices.
 """
@@ -51,7 +51,7 @@ class DirectKolenPollack(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the output error through every matrix, ``(B, d)``; no matrix learns from this."""
+        """Return projections of the output error, ``(B, d)`` each; no matrix learns from them."""
         error = output_error(trace, labels)
         return Credits.bottom_up(error @ b.detach().T for b in state)
 
@@ -63,7 +63,7 @@ class DirectKolenPollack(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return one loss for all matrices; its gradient by ``B_l`` is ``mean_B h_{l+1}^T e``."""
+        """Return the loss of all matrices, whose gradient at ``B_l`` is ``mean_B h_{l+1}^T e``."""
         error = output_error(trace, labels)
         products = []
         for h, b in zip(trace.states, state, strict=True):

@@ -6,9 +6,9 @@ This is DFA with a uniform prediction in place of p: no block has to wait for th
 
 Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target replaces the
     error.
-Ours: the shift 1/C, with which the target sums to zero. Residual blocks have no bounded output, and
-    a target of non-zero mean pushes all samples the same way at every step (docs/methods.md has the
-    comparison).
+Ours: the shift 1/C, with which the target sums to zero. Without it the target pushes all samples
+    the same way at every step, and residual blocks have no bounded output that would limit this
+    (docs/methods.md has the comparison).
 Constants: none; the variance 1/C is ours, as for DFA.
 Cost: one forward, one backward, as BP.
 """
@@ -25,6 +25,6 @@ from fa_audit.methods.method import Credits, Network, Trace, one_hot
 
 class DRTP(DFA):
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the centred label through every matrix, ``(B, d)``; the output plays no part."""
+        """Return the projections of ``1/C - y``, ``(B, d)`` each; the output plays no part."""
         target = 1 / network.classes - one_hot(labels, trace.logits)
         return self.projected(network, target, state)

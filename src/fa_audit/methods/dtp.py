@@ -1,8 +1,7 @@
-"""Difference target propagation: learned inverses carry targets down; credit is the distance to
-them.
+"""Difference target propagation: learned inverses carry targets down to every state.
 
     t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),
-    a_{l-1} = (h_l - t_l) / eta, per sample
+    a_{l-1} = (h_l - t_l) / eta, the distance from the target, per sample
     g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),
     F_l: h_l -> h_{l+1}
     g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
@@ -12,13 +11,14 @@ With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction; backprop
 J_l^T a_l.
 
 Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
-Ours: steps per sample (the authors' loss is a batch mean), noise relative to the rms (their states
-    are tanh units), inverses of vectors even if states are maps, with 256 hidden units, trained in
-    the same step as the network.
+Ours: steps per sample (the authors' loss is a batch mean); noise relative to the rms (their states
+    are tanh units); inverses with 256 hidden units, of vectors even if states are maps, which learn
+    in the same step as the network.
 Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
-    rate of 3e-3. Lee et al. have 0.34, with an epoch for the inverses before each of the network.
-Cost: BP's, another forward pass of the blocks, three forward and one backward of the inverses.
+    learning rate of 3e-3. Lee et al. have 0.34, and train inverses and network in turns, an epoch
+    each.
+Cost: BP's, another forward pass of the blocks, three forward and one backward pass of the inverses.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DTP(Method):
         for layer in reversed(range(len(network.blocks))):
             h, above = network.read(trace.states[layer + 1]), descending[-1]
             through = (state[layer](h) - state[layer](h - self.eta * above)) / self.eta
-            # The skip is added here: in the difference above it would cancel digits.
+            # The skip is added here, since inside the difference it would cost digits.
             descending.append(above + through if skips(network, layer) else through)
         return Credits.bottom_up(reversed(descending))
 
@@ -83,8 +83,9 @@ class DTP(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor | None:
-        """Return the sum of the inverses' mean squared errors on noisy states ``h_l + n``; None
-        without blocks.
+        """Sum the inverses' mean squared errors on noisy states ``h_l + n``.
+
+        Return None if the network has no blocks.
         """
         misses = []
         for layer, (h, u) in enumerate(zip(trace.states, state)):
@@ -99,9 +100,7 @@ class DTP(Method):
 
 
 def noise_like(v: Tensor, randomness: torch.Generator) -> Tensor:
-    """Draw N(0, 1) in the shape and type of `v`; the numbers are drawn in float32 on the
-    generator's device.
-    """
+    """Draw N(0, 1) in the shape of `v`, in float32 on the generator's device; cast to v's type."""
     return torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
 
 

@@ -1,5 +1,5 @@
-"""Target propagation with a difference reconstruction loss: inverses learn on the whole path to the
-logits and back.
+"""Target propagation with a difference reconstruction loss: inverses learn on the way to the logits
+and back.
 
     t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),
     t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})
@@ -10,18 +10,19 @@ logits and back.
     D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(... D_L(z(h_l + n) - z)),
     z(h): logits from h on
 
-In a linear network with J_l = dz/dh_l, C x d, the inverses from the logits down to h_l tend to the
-pseudo-inverse of J_l, so that credits are Gauss-Newton steps of least norm. DTP inverts
-single blocks, and its credits are such steps only if blocks are invertible. With damping, D_l
-tends to A^T (A A^T + lambda)^{-1}, A = D_{l+1} ... D_L J_l, lambda = damping d / 2.
+In a linear network, let J_l = dz/dh_l, C x d. The product of the inverses from the logits down to
+h_l tends to the pseudo-inverse of J_l, so that credits are Gauss-Newton steps of least norm. DTP
+inverts single blocks, and its credits are such steps only if blocks are invertible. With damping,
+D_l tends to A^T (A A^T + lambda)^{-1}, where A = D_{l+1} ... D_L J_l and lambda = damping d / 2.
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
 Constants: eta, sigma and damping (there a decay of the feedback) are those of the authors' code for
     CIFAR-10, rounded. Its loss is a batch mean, and its noise has one size for all states.
-    inverse_rate is DTP's, our choice. The authors have 0.28, with three steps for each of the
-    network's, after ten epochs for the inverses alone. Ours, as in DTP: steps per sample, noise
-    relative to the rms, and the form of inverses; theirs are single tanh layers. With a hidden
-    layer in g_L, credits raised the loss of a short training.
+    inverse_rate is that of `dtp`, our choice. The authors have 0.28: ten epochs for the inverses
+    alone, then three steps of the inverses for each of the network.
+Ours, as in DTP: steps per sample, noise relative to the rms, and the form of inverses; theirs are
+    single tanh layers. g_L is linear, because credits raised the loss of a short training if g_L
+    had a hidden layer.
 Cost: BP's, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
@@ -37,7 +38,7 @@ from fa_audit.methods.bridge import rms
 from fa_audit.methods.dtp import DTP, noise_like, skips
 from fa_audit.methods.method import Credits, Network, Trace, added, layer_seed, output_error
 
-# A floor of the noise's mean square, which is 0 at states of zero.
+# A floor for the noise's mean square, which is 0 if a state is all zeros.
 SMALLEST = 1e-30
 
 
@@ -48,7 +49,7 @@ class DTPDRL(DTP):
     damping: float = 1.3e-5  # weight of the inverses' squared parameters in their loss
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return the nets of DTP and a linear one from the logits to ``h_L``."""
+        """Return the inverses of DTP, and a linear one from the logits to ``h_L``."""
         inverses = super().init_state(network, generator)
         with layer_seed(generator):
             top = nn.Linear(network.classes, network.width_of(len(network.blocks)))
@@ -71,7 +72,7 @@ class DTPDRL(DTP):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the inverses' squared errors relative to the noise, summed, plus the damping."""
+        """Sum the inverses' squared errors, relative to the noise, and the damping term."""
         misses = []
         for layer, h in enumerate(trace.states):
             with torch.no_grad():
@@ -87,9 +88,7 @@ class DTPDRL(DTP):
 
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:
-    """Carry a `move` of the state above (or of the logits) down through inverse `layer`: ``(B,
-    d)``.
-    """
+    """Carry `move`, a change of the state above or of the logits, down through inverse `layer`."""
     last = layer == len(network.blocks)
     v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()
     found: Tensor = state[layer](v + move) - state[layer](v)

@@ -1,5 +1,4 @@
-"""Dual propagation: every state is a pair, nudged both ways; weights follow its mean and
-difference.
+"""Dual propagation: every state is a pair, nudged both ways; the pair's difference is the credit.
 
     s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L
     per sample
@@ -8,20 +7,21 @@ difference.
     embedding and blocks descend -<d_{l+1}, alpha F_l(s_l^+) + (1 - alpha) F_l(s_l^-)> / beta,
     a_l = -d_{l+1} / beta
     one pass from the top down, `steps` fixed-point iterations from h_l in each layer;
-    J_l: Jacobian of F_l
+    F_l: h_l -> h_{l+1},    J_l: Jacobian of F_l
 
-With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 plus, over 4 beta, ||s_{l+1}^+ -
-F_l(s_l)||^2 summed over both s_l, less the same sum with s_{l+1}^-. A linear block's weights
-follow d times the mean state. As beta -> 0, a_l tends to the gradient, with an error of order
-beta^2, or beta for another alpha; it is the gradient if F_l is linear.
+With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 + sum_l (P_l - M_l) / (4 beta).
+Here P_l sums ||s_{l+1}^+ - F_l(s_l)||^2 over s_l^+ and s_l^-, and M_l is the same with s_{l+1}^-.
+A linear block's weights follow d times the mean state. As beta -> 0, a_l tends to the gradient,
+with an error of order beta^2, or beta for another alpha. If F_l is linear, a_l is the gradient.
 
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
     2402.08573), whose stable variant has 1 - alpha and alpha in these places.
-Constants: beta 0.01 is the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, a
-    nudge as large as a cls token's state here.
-Ours: F_l is the whole block; an authors' layer has a closed form, the activation of what comes up
-    and down. Hence `steps`: a single one would leave J_l at h_l, and d would be the gradient at any
-    beta. CE is linearised at h_L, theirs at the logits.
+Constants: beta 0.01 is the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, which
+    here would be a nudge as large as a cls token's state.
+Ours: F_l is the whole block, and s_l needs `steps` iterations. A single one would leave J_l at h_l,
+    and d / -beta would be the gradient at any beta. The authors' F_l is one layer, for which s_l
+    has a closed form: the activation of its inputs from below and above. CE is linearised at h_L,
+    theirs at the logits.
 Cost: BP's, and 2 steps + 2 forward and backward passes of the blocks.
 """
 
@@ -40,7 +40,7 @@ from fa_audit.methods.method import Credits, Method, Network, Trace, added, loss
 class DualPropagation(Method):
     beta: float = 0.01  # strength of the nudge
     alpha: float = 0.5  # share of beta in s^-; 1/2 nudges both ways alike
-    steps: int = 2  # iterations for each pair
+    steps: int = 2  # fixed-point iterations for each pair
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return every pair's difference divided by -beta, ``(B, d)``, and the objective."""
@@ -51,7 +51,7 @@ class DualPropagation(Method):
             plus, minus = self._moves(network, layer, h, above)
             up, down = (network.split(layer, s)[1] for s in (h + plus, h - minus))
             predicted.append(self.alpha * up + (1 - self.alpha) * down)
-            # Unlike the difference of the states, this cancels no digits.
+            # The sum of both moves keeps digits that the difference of the states would lose.
             differences.append(plus + minus)
         pairs = zip(differences, [*predicted, trace.states[0]], strict=True)
         objective = added((d * p).sum() for d, p in pairs) / (-self.beta * len(labels))
@@ -61,8 +61,8 @@ class DualPropagation(Method):
     def _moves(
         self, network: Network, layer: int, h: Tensor, above: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return ``s^+ - h`` and ``h - s^-`` of `layer`, shaped like `h`, from the difference
-        `above`.
+        """Return ``s^+ - h`` and ``h - s^-`` of `layer`, shaped like `h`; `above` is the difference
+        of the pair above.
         """
         plus = minus = torch.zeros_like(h)
         for _ in range(self.steps):

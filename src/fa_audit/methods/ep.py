@@ -1,22 +1,22 @@
 """Equilibrium propagation: states relax towards a lower loss, and weights follow them.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
-    free phase: the forward pass, E = 0;  nudged phase: from there, T steps h <- h - alpha d(E +
-        beta CE)/dh
+    free phase: the forward pass, E = 0
+    nudged phase: from there, T steps h <- h - alpha d(E + beta CE)/dh
     embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
     a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta          (audited; it trains nothing)
 
 As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta;
 `symmetric` averages the phases of +beta and -beta, which leaves an error of order beta^2. The
-audited credit tends to the gradients of all states below, carried up: a_embed = g_0, a_l = g_{l+1}
-+ J_l a_{l-1}; its cosine with g is below 1 by construction.
+audited credit tends to a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}: it also has the gradients of
+lower states, carried up, so that its cosine with g_{l+1} is below 1 by construction.
 
 Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier,
     Querlioz 2021.
 Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric
-    option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 no
-    longer settle (docs/methods.md has the search).
-Cost: T + 1 forward and backward passes through blocks and head, twice as many if symmetric.
+    option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 do not
+    converge (docs/methods.md has the search).
+Cost: the forward pass, and for each phase T + 1 forward and backward passes through the blocks.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class EP(Method):
     symmetric: bool = False
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the difference of
-        energies as the objective.
+        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and as the objective
+        the difference of energies over beta.
         """
         free = tuple(h.detach() for h in trace.states)
-        # With one phase the error is of order beta, with both of order beta^2.
+        # One phase leaves an error of order beta, the mean of both one of order beta^2.
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
         phases, objectives, moves = len(betas), [], []
         for beta in betas:
@@ -70,12 +70,12 @@ class EP(Method):
 def relaxed(
     network: Network, free: States, labels: Tensor, beta: float, steps: int, alpha: float
 ) -> States:
-    """Return the states after `steps` steps of size `alpha` down ``E + beta CE`` from `free`,
-    detached.
+    """Take `steps` gradient steps of size `alpha` down ``E + beta CE`` from `free`; return the
+    detached states.
     """
     states = free
     for _ in range(steps):
-        # New leaves in every step: no gradient goes through the steps before.
+        # New leaves in every step, so that no gradient goes through earlier steps.
         states = tuple(h.detach().requires_grad_() for h in states)
         loss = F.cross_entropy(network.head(states[-1]), labels, reduction="sum")
         total = energy(network, free[0], states) + beta * loss
@@ -85,7 +85,7 @@ def relaxed(
 
 
 def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
-    """Return ``E``, summed over samples: the distance of `states` from a forward pass.
+    """Return ``E``, summed over samples: how far `states` are from a forward pass.
 
     Args:
         embedded: ``embed(x)``.

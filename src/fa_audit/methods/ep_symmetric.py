@@ -1,12 +1,12 @@
 """Equilibrium propagation with symmetric nudging: phases of +beta and -beta, and their difference.
 
 The rule is that of `fa_audit.methods.ep` with ``symmetric = True``. Its update has an error of
-order beta^2, and that of one phase an error of order beta.
+order beta^2; with one phase the error is of order beta.
 
 Source: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021 (arXiv 2006.03824), who need
     it on CIFAR-10.
 Constants: those of `ep`.
-Cost: 2 T + 1 forward and backward passes through blocks and head.
+Cost: the forward pass, and 2 (T + 1) forward and backward passes through the blocks.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,
     B_l in R^{d x d}, entries N(0, 1/d)
 
-If a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), ours.
+If a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), our choice.
 
-CE is the batch mean, as in the paper's code. Once ||g_L|| nears 1e-6 the floor in r(a) damps the
-credit, so that FA's residual stream stops growing while DFA's goes on.
+CE is the batch mean, as in the paper's code. Blocks learn from r(a) = a / (rms(a) + 1e-6), whose
+floor damps the credit once ||g_L|| falls to about 1e-6. FA's residual stream then stops growing,
+while DFA's grows on.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016; block granularity as in Hao, Wan, Zhai 2026.
 Constants: none; the variance 1/d is the paper's.
@@ -40,8 +41,8 @@ class FA(Method):
         return Feedback([(above, below) for below, above in pairs], 0, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the true gradient at ``h_L``, carried down by the fixed matrices: ``(B, d)`` each."""
-        # The top is the true gradient; all that lies below goes through random matrices.
+        """Return the true gradient at ``h_L``, carried down by fixed matrices: ``(B, d)`` each."""
+        # The top credit is the true gradient; all lower ones go through random matrices.
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]
         for layer in reversed(range(len(network.blocks))):

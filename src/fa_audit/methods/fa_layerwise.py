@@ -4,13 +4,13 @@
     on the way back each W of head and blocks, also within a block, is replaced by its partner B
 
 Every gradient goes back through the partners instead of the weights, also within blocks and in the
-head, as in the source and in most libraries. Skips, normalisations and activations are exact. The
-rule `fa` replaces the whole Jacobian of a block, skip included, and is exact within blocks and in
-the head.
+head, as in the source and in most libraries. Skips, normalisations and activations are exact. In
+contrast, `fa` replaces the whole Jacobian of a block, skip included, and is exact within blocks and
+in the head.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours.
-Cost: as uSF.
+Cost: as `usf`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FALayerwise(Transported):
         return Partners(network, generator)
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return the partners in the state."""
-        # By name: Kolen-Pollack's partners are parameters, others buffers.
+        """Return the partners of the weights that `state` holds."""
+        # Looked up by name: Kolen-Pollack's partners are parameters, others are buffers.
         partners = state.state_dict()
         return {weight: partners[name] for name, weight in partnered_weights(network)}

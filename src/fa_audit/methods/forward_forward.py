@@ -1,32 +1,33 @@
-"""Forward-forward: every layer has a loss that separates images with right from those with wrong
-labels.
+"""Forward-forward: every layer's loss separates images with their label from images with a wrong
+one.
 
     G = sum(h^2) - d,    loss = log(1 + exp(-s G)),
     s = +1: the image with its label, -1: with a wrong label
-    h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached
+    h_0 = embed(x with label),  h_{l+1} = F_l(h_l / rms(h_l)), its input detached;
+    F_l: block l with its skip
     embedding and blocks descend the mean of both losses, summed over layers
     a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,
     embedding: the same of h_0
-    wrong label: the (1 + floor(<x, r>) mod (C - 1))-th after the right one, r ~ N(0, C^2) for
-        every minibatch
+    wrong label: (y + 1 + floor(<x, r>) mod (C - 1)) mod C, with a new r ~ N(0, C^2) for every
+        minibatch
 
-A label covers the first C values of the image: its largest value at the label, its smallest
-elsewhere.
+A label replaces the first C values of the image: by the image's largest value at the label, by its
+smallest elsewhere.
 
-Source: Hinton 2022 (arXiv 2212.13345): sum of squares; all layers but the first classify. His code
-    (ffcode.zip, ffnew.m): threshold d, one per unit; states of rms 1. loeweX/Forward-Forward:
-    uniform wrong labels, where his code draws probable ones; 1e-8 beside the rms, here in the root.
-Ours: <x, r>, as credits draw nothing: its floor is uniform modulo C - 1 as r varies; the overlay's
-    values; G as a mean over tokens or positions; skips, with which a block's G starts near 0;
-    states of blocks, where his are of ReLUs; images not divided by their rms; no peer
-    normalisation.
+Source: Hinton 2022 (arXiv 2212.13345): G has a sum of squares; all layers but the first classify.
+    From his code (ffcode.zip, ffnew.m): the threshold d, one per unit, and inputs of rms 1. From
+    loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and the
+    1e-8 that is added to the rms, here inside the root.
+Ours: wrong labels from <x, r>, since credits may not draw (floor(<x, r>) is uniform modulo C - 1 as
+    r varies); the values that replace pixels; G as a mean over tokens or positions; skips, with
+    which a block's G starts near 0; states after whole blocks, where his follow a ReLU; images not
+    divided by their rms; no peer normalisation.
 
-The engine trains the head on the network's plain forward pass; no rule can change that. His softmax
-reads a pass with a neutral label (1/C at each place, where ours has pixels), states normalised
-between layers, and all layers but the first, not only the last. So accuracy shows what a linear
-head makes of the features, and `classify` what the losses learned. An audit compares a_l with the
-gradient of the plain image's cross-entropy. No layer descends that loss: a cosine near 0 means
-another objective.
+The engine trains the head on the network's plain forward pass; no method can change that. Hinton's
+softmax reads all layers but the first, normalised, in a pass with a neutral label (1/C at each
+place). So our accuracy shows what a linear head makes of the last features, and `classify` shows
+what the losses learned. An audit compares a_l with the gradient of the plain image's cross-entropy.
+No layer descends that loss: a cosine near 0 means another objective.
 Cost: three forward passes, two backward passes within blocks.
 """
 
@@ -47,7 +48,7 @@ class ForwardForward(Method):
     own_objective: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return ``r``, ``(inputs,)``."""
+        """Return a module with the random vector ``r``, ``(inputs,)``, that picks wrong labels."""
         state, inputs = nn.Module(), prod(network.image_shape)
         state.register_buffer("r", network.classes * torch.randn(inputs, generator=generator))
         return state
@@ -56,7 +57,7 @@ class ForwardForward(Method):
         state.r.normal_(std=network.classes, generator=randomness)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the mean gradients of both losses, ``(B, d)``, and the mean of the losses."""
+        """Return the mean of both losses' gradients, ``(B, d)``; the mean loss is the objective."""
         drawn = (trace.x.flatten(1) @ state.r).floor().long()
         # In torch, as in Python, the remainder of a negative number is not negative.
         wrong = (labels + 1 + drawn % (network.classes - 1)) % network.classes
@@ -72,8 +73,9 @@ class ForwardForward(Method):
 
 @torch.no_grad()
 def classify(network: Network, x: Tensor, classes: int) -> Tensor:
-    """Return the label with the largest goodness, ``(B,)``, summed over ``h_1..h_L`` (``h_0``
-    without blocks).
+    """Return for each image the label with the largest goodness, ``(B,)``.
+
+    Goodness is summed over ``h_1..h_L``; a network without blocks has only ``h_0``.
     """
     sums = []
     with untouched(network):

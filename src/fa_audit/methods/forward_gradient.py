@@ -14,16 +14,17 @@ Audits see single draws, so this variance appears as cosines near 0.
 Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of
     local classifiers and one n a step as in their code (google-research, local_forward_gradient,
     train_mixer_supervised.py).
-Ours: one n for a block, whose inside is exact, where they perturb every layer's preactivations; one
-    loss and one n for a state's vector, where they have one for each patch and group of channels;
-    no normalisation before a classifier; the loss on h_0.
+Ours: one n for a block, whose inner gradients are exact, where they perturb every layer's
+    preactivations; one loss and one n for a state's vector, where they have one for each patch and
+    group of channels; no normalisation before a classifier; the loss on h_0.
 
-Credits draw no numbers, and a sample's credit does not depend on its place in the batch. So n is a
-function of the image x, drawn anew for every minibatch: n = Phi^-1(2 |z - round(z)|), z = c W + w,
-with c 16 fixed random projections of x, and W and w of N(0, 10^2). Every n is normal up to 4.8, and
-those of two images whose root mean square difference is above 0.1 are independent.
+`credits` may not draw random numbers, and a sample's credit may not depend on its place in the
+batch. So n is a function of the image x, and this function changes with every minibatch: n =
+Phi^-1(2 |z - round(z)|), z = c W + w. Here c is 16 fixed random projections of x, and W and w are
+drawn from N(0, 10^2). Every n is normal up to 4.8. The n of two images are independent if the root
+mean square of the images' difference is above 0.1.
 Constants: the numbers of the last paragraph, ours.
-Cost: as `local_pred`, and W.
+Cost: as `local_pred`, and the product with W.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ EDGE = 1e-6
 
 class ForwardGradient(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return the classifiers; 16 projections of the image, ``(inputs, 16)``; and for every
-        state ``W``, with ``w`` below, ``(17, d)``.
+        """Return the classifiers, the 16 projections of the image, ``(inputs, 16)``, and for every
+        state the matrix ``W`` with ``w`` as its last row, ``(17, d)``.
         """
         state, inputs = super().init_state(network, generator), prod(network.image_shape)
         drawn = torch.randn(inputs, _PROJECTIONS, generator=generator)
@@ -62,8 +63,8 @@ class ForwardGradient(LocalPred):
             nets.turns.copy_(_TURNS * drawn)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients along the perturbations, ``(B, d)``, and an objective that has these
-        gradients.
+        """Return the gradients along the perturbations, ``(B, d)``, and an objective that has them
+        as its gradients.
         """
         credits, objectives = [], []
         for h, nets, n in zip(trace.states, state, perturbations(trace.x, state), strict=True):
@@ -73,7 +74,7 @@ class ForwardGradient(LocalPred):
             # The forward derivative <dloss/dv, n>, from the closed form of the loss's slope.
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
-            # `along` is zero, and its gradient by v is a.
+            # `along` is zero, and its gradient at v is a.
             along = ((v - v.detach()) * a).sum() / len(labels)
             objectives.append(F.cross_entropy(logits, labels) + along)
         return Credits.bottom_up(credits, normalise=False, objective=added(objectives))
@@ -81,7 +82,7 @@ class ForwardGradient(LocalPred):
 
 def perturbations(x: Tensor, state: Any) -> list[Tensor]:
     """Return this minibatch's direction ``n`` for every state, ``(B, d)`` each."""
-    # The column of ones meets w, the last row of `turns`.
+    # The column of ones multiplies w, the last row of `turns`.
     codes = F.pad(x.flatten(1) @ state.projections, (0, 1), value=1.0)
     turned = [codes @ nets.turns for nets in state]
     return [torch.special.ndtri((2 * (z - z.round()).abs()).clamp(EDGE, 1 - EDGE)) for z in turned]

@@ -1,13 +1,13 @@
 """Fixed random-magnitude sign-symmetric feedback: signs of the weights, with fixed magnitudes.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
-    on the way back each W of head and blocks, also within a block, is replaced by M o sign(W)
-    M = |N(0, 1/fan_in)|, drawn once
+    on the way back each W of head and blocks, also within a block, is replaced by M o sign(W),
+    an elementwise product; M = |N(0, 1/fan_in)|, drawn once
 
 Source: Liao, Leibo, Poggio 2016; named frSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
     Wan, Zhai 2026.
 Constants: the variance 1/fan_in, ours.
-Cost: as uSF.
+Cost: as `usf`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fa_audit.methods.transport import Partners
 
 
 class Magnitudes(Partners):
-    """A magnitude ``|N(0, 1 / fan_in)|`` for every weight of blocks and head, shaped like it."""
+    """Magnitudes ``|N(0, 1 / fan_in)|``, one tensor in the shape of each of the weights."""
 
     def redraw(self, generator: torch.Generator) -> None:
         super().redraw(generator)
@@ -34,7 +34,7 @@ class Magnitudes(Partners):
 
 class FRSF(FALayerwise):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return a magnitude for every weight of blocks and head."""
+        """Return random magnitudes for the weights of blocks and head."""
         return Magnitudes(network, generator)
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:

@@ -1,8 +1,8 @@
 r"""Texts and costs of the registered methods, for plans, lists and reports.
 
-No training imports this file, so that editing a text makes no training stale. A user-defined method
-assigns the same names in its class; texts that are missing there and in registered base classes are
-reported as not stated. Imports no torch.
+No training imports this file, so editing a text makes no training stale. A user-defined method
+assigns the same names in its class. A text that neither the class nor a registered base class has
+is reported as not stated. Imports no torch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fa_audit.methods import METHODS
 
 NOT_STATED = "not stated by the method"
 SYMBOLS = (
-    "h_l: input of block l, h_L: of the head; p: softmax of logits, y: one-hot label, s = p - y,"
-    " t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block l with its"
-    " weights W, and in dCE/dh_L the head's, replaced by B on the way back"
+    "h_l: input of block l, h_L: input of the head; p: softmax of the logits, y: one-hot label,"
+    " s = p - y, t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block"
+    " l whose backward pass uses B in place of its weights W, as the head's does in dCE/dh_L"
 )
-# The top of all rules that carry the exact output gradient down.
+# The start of every formula that carries the gradient at h_L down.
 _TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
 
 
@@ -31,7 +31,8 @@ class MethodInfo:
         summary: one line for `fa-audit list methods`.
         equation: the credit ``a_l``.
         latex: the equation in LaTeX, without dollar signs.
-        feedback: the matrices or nets that carry the credit; their distribution, scale and life.
+        feedback: the matrices or nets that carry the credit, their distribution, and when they
+            are drawn.
         source: authors and year.
         relative_time: time of a training step divided by backpropagation's; scales the workflow's
             ``runtime``.
@@ -52,7 +53,7 @@ INFO: dict[str, MethodInfo] = {
         summary="backpropagation: the exact gradient of the global loss",
         equation="a_l = dCE/dh_{l+1}",
         latex=r"a_l = \partial\mathrm{CE}/\partial h_{l+1}",
-        feedback="the forward weights; none is drawn",
+        feedback="the forward weights; no matrix is drawn",
         source="Rumelhart, Hinton, Williams 1986",
     ),
     "fa": MethodInfo(
@@ -63,7 +64,7 @@ INFO: dict[str, MethodInfo] = {
         source="Lillicrap, Cownden, Tweed, Akerman 2016",
     ),
     "fa_layerwise": MethodInfo(
-        summary="feedback alignment, layer by layer: each weight's fixed random partner",
+        summary="feedback alignment, layer by layer: each weight has a fixed random partner",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B]",
         latex=_TOP + r"a_l\,J_l[W \to B]",
         feedback="fixed random B, a partner of every weight; entries N(0, 1/fan in), drawn once",
@@ -88,15 +89,15 @@ INFO: dict[str, MethodInfo] = {
         summary="uniform sign-symmetric feedback: the signs of the weights, all of one magnitude",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> sign(W) / sqrt(fan_in)]",
         latex=_TOP + r"a_l\,J_l[W \to \mathrm{sign}(W)/\sqrt{\mathrm{fan\ in}}]",
-        feedback="signs of the weights; all of magnitude 1/sqrt(fan in), none is drawn",
+        feedback="signs of the weights, times 1/sqrt(fan in); nothing is drawn",
         source="Liao, Leibo, Poggio 2016",
         relative_time=2.0,
     ),
     "brsf": MethodInfo(
-        summary="batchwise random sign-symmetric feedback: frsf, redrawn for every minibatch",
+        summary="batchwise random sign-symmetric feedback: frsf with new magnitudes per minibatch",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M_t sign(W)]",
         latex=_TOP + r"a_l\,J_l[W \to M_t \circ \mathrm{sign}(W)]",
-        feedback="signs of the weights, magnitudes M_t; |N(0, 1/fan in)|, drawn every minibatch",
+        feedback="signs of the weights; magnitudes M_t: abs(N(0, 1/fan in)), every minibatch",
         source="Liao, Leibo, Poggio 2016",
         relative_time=2.0,
     ),
@@ -104,7 +105,7 @@ INFO: dict[str, MethodInfo] = {
         summary="fixed random sign-symmetric feedback: signs of the weights, random magnitudes",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M sign(W)]",
         latex=_TOP + r"a_l\,J_l[W \to M \circ \mathrm{sign}(W)]",
-        feedback="signs of the weights, magnitudes M; |N(0, 1/fan in)|, drawn once",
+        feedback="signs of the weights; magnitudes M: abs(N(0, 1/fan in)), drawn once",
         source="Liao, Leibo, Poggio 2016",
         relative_time=2.0,
     ),
@@ -112,12 +113,12 @@ INFO: dict[str, MethodInfo] = {
         summary="Kolen-Pollack: random feedback weights copy the updates of the forward weights",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = dW",
         latex=_TOP + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \mathrm{d}W",
-        feedback="learned B, a partner of every weight; N(0, 1/fan in) at first, moves as W",
+        feedback="learned B, a partner of every weight; N(0, 1/fan in) at first, updated as W is",
         source="Kolen, Pollack 1994; Akrout et al. 2019",
         relative_time=2.0,
     ),
     "direct_kolen_pollack": MethodInfo(
-        summary="direct Kolen-Pollack: DFA whose matrices learn as linear classifiers of states",
+        summary="direct Kolen-Pollack: DFA whose matrices learn like linear classifiers of states",
         equation="a_l = (p - y) B_l^T,  dB_l = -eta mean(h_{l+1}^T (p - y)) - decay B_l",
         latex=r"a_l = (p - y)B_l^\top,\ \mathrm{d}B_l = -\eta\overline{h_{l+1}^\top(p - y)}-\lambda B_l",
         feedback="learned B_l, d x C, per block; uniform in +-sqrt(6/d) at first",
@@ -125,10 +126,10 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.2,
     ),
     "weight_mirror": MethodInfo(
-        summary="weight mirror: noise through each layer draws its feedback weights to its own",
+        summary="weight mirror: feedback weights learn to match the forward weights, from noise",
         equation="a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
         latex=_TOP + r"a_lJ_l[W \to B],\ \mathrm{d}B = \eta\overline{W\xi\xi^\top} - \lambda B",
-        feedback="learned B, a partner of every weight; N(0, 1/fan in) at first, then by noise",
+        feedback="learned from noise: B, a partner of every weight; N(0, 1/fan in) at first",
         source="Akrout et al. 2019",
         relative_time=2.2,
     ),
@@ -141,10 +142,10 @@ INFO: dict[str, MethodInfo] = {
         relative_time=2.0,
     ),
     "dtp_drl": MethodInfo(
-        summary="target propagation with a difference reconstruction loss, through the whole path",
+        summary="target propagation whose inverses learn on the whole path to the logits and back",
         equation="a_l = (h_{l+1} - t_{l+1}) / eta,  t_l as in dtp,  t_out = z - eta (p - y)",
         latex=r"a_l = (h_{l+1} - t_{l+1})/\eta,\quad t_{L+1} = z - \eta(p - y)",
-        feedback="learned inverses g_l, one per block, and of the head; torch's initialisation",
+        feedback="learned inverses g_l, one per block and one of the head; torch's initialisation",
         source="Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020",
         relative_time=5.0,
     ),
@@ -152,15 +153,15 @@ INFO: dict[str, MethodInfo] = {
         summary="predictive coding: weights follow the prediction errors of relaxed states",
         equation="a_l = F_l(h_l) - h_{l+1} of relaxed states",
         latex=r"a_l = F_l(h_l^{\mathrm{relaxed}}) - h_{l+1}^{\mathrm{relaxed}}",
-        feedback="the forward weights, by relaxation; none is drawn",
+        feedback="the forward weights, by relaxation; no matrix is drawn",
         source="Whittington, Bogacz 2017; Millidge, Tschantz, Buckley 2020",
         relative_time=15.0,
     ),
     "dual_propagation": MethodInfo(
-        summary="dual propagation: weights follow paired states, nudged both ways from the top",
+        summary="dual propagation: weights follow pairs of states, nudged down and up the loss",
         equation="a_l = -(s_{l+1}^+ - s_{l+1}^-) / beta,  s_l^+- = h_l +- J_l^T d_{l+1} / 2",
         latex=r"a_l = -d_{l+1}/\beta,\quad d_l = s_l^+ - s_l^-",
-        feedback="the forward weights, in one pass from the top down; none is drawn",
+        feedback="the forward weights, in one pass from the top down; no matrix is drawn",
         source="Hoier, Staudt, Zach 2023; Hoier, Zach 2024",
         relative_time=4.5,
     ),
@@ -208,7 +209,7 @@ INFO: dict[str, MethodInfo] = {
         summary="equilibrium propagation: weights follow states that relax towards a lower loss",
         equation="a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta",
         latex=r"a_l = -(h_{l+1}^{\mathrm{nudged}} - h_{l+1}^{\mathrm{free}})/\beta",
-        feedback="the forward weights, by relaxation; none is drawn",
+        feedback="the forward weights, by relaxation; no matrix is drawn",
         source="Scellier, Bengio 2017",
         relative_time=14.0,
     ),
@@ -216,12 +217,12 @@ INFO: dict[str, MethodInfo] = {
         summary="equilibrium propagation with symmetric nudging: phases of +beta and -beta",
         equation="a_l = -(h_{l+1}^{+beta} - h_{l+1}^{-beta}) / (2 beta)",
         latex=r"a_l = -(h_{l+1}^{+\beta} - h_{l+1}^{-\beta})/(2\beta)",
-        feedback="the forward weights, by relaxation; none is drawn",
+        feedback="the forward weights, by relaxation; no matrix is drawn",
         source="Laborieux et al. 2021",
         relative_time=27.0,
     ),
     "state_bridge": MethodInfo(
-        summary="state bridge: a learned net predicts the last state; its loss has the credit",
+        summary="state bridge: a net predicts the last state, whose loss's gradient is the credit",
         equation="a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y)",
         latex=r"a_l = \partial\mathrm{CE}(\mathrm{head}(G(\mathrm{LN}(h_l),t_l,s)),y)/\partial h_l",
         feedback="learned net G, shared by all blocks; torch's initialisation",
@@ -229,7 +230,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=3.0,
     ),
     "credit_bridge": MethodInfo(
-        summary="credit bridge: a learned net values states by their loss; its slope is the credit",
+        summary="credit bridge: a net predicts the loss from a state; its gradient is the credit",
         equation="a_l = d/dh_l V(LN(h_l), t_l, s)",
         latex=r"a_l = \partial V(\mathrm{LN}(h_l), t_l, s)/\partial h_l",
         feedback="learned net V, shared by all blocks; DFA's B_l, N(0, 1/C), in the warm-up",
@@ -245,10 +246,10 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.5,
     ),
     "forward_forward": MethodInfo(
-        summary="forward-forward: each layer tells images with their label from wrong ones",
+        summary="forward-forward: each layer separates images with right and with wrong labels",
         equation="a_l = mean over s = +1, -1 of d/dh_{l+1} log(1 + exp(-s (sum(h_{l+1}^2) - d)))",
         latex=r"a_l = \frac12\sum_{s=\pm1}\partial\log(1+e^{-s(\|h_{l+1}\|^2-d)})/\partial h_{l+1}",
-        feedback="none, each layer has a loss; wrong labels are drawn for every minibatch",
+        feedback="none: each layer has its own loss; wrong labels are drawn for every minibatch",
         source="Hinton 2022",
         relative_time=3.5,
     ),
@@ -261,7 +262,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.2,
     ),
     "sigprop": MethodInfo(
-        summary="signal propagation: labels run through the network as inputs do, to be matched",
+        summary="signal propagation: labels pass through the network; layers match images to them",
         equation="a_l = d/dh_{l+1} CE(<h_{l+1}, t_{l+1}^c>, y),  t_0 = relu(LN(S c))",
         latex=r"a_l = \partial\,\mathrm{CE}(\langle h_{l+1}, t_{l+1}^c\rangle, y)/\partial h_{l+1}",
         feedback="learned projection S of the label, then forward weights; torch's initialisation",
@@ -274,7 +275,7 @@ INFO: dict[str, MethodInfo] = {
 def stated(name: str) -> MethodInfo:
     """Return the texts and costs of a registered method, or of a class that is already imported.
 
-    Nothing is imported: a name may come from an audit, and no file decides which code runs.
+    Nothing is imported: the name may come from an audit, and no file may decide which code runs.
     """
     if name in INFO:
         return INFO[name]
@@ -296,8 +297,8 @@ def check_method(name: str) -> None:
 
 
 def of_class(kind: type) -> MethodInfo:
-    """Return the texts and costs that a method's class assigns or inherits, without `latex`: a
-    subclass may have another formula.
+    """Return the texts and costs that a method's class assigns or inherits. `latex` is not
+    inherited from registered methods, since a subclass may have another formula.
     """
     names = {entry: name for name, entry in METHODS.items()}
     registered = MethodInfo()

@@ -4,14 +4,14 @@
     on the way back each W of head and blocks, also within a block, is replaced by its partner B
     dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two converge
 
-AdamW's step depends only on the gradient, its decay only on the weight: with W's gradient, B makes
-W's step.
+AdamW's step depends only on the gradient, and its decay only on the weight. B gets W's gradient, so
+it makes the same step as W.
 
 Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai
     2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the paper's),
-    which is weak: over a run W - B loses a factor exp(-sum of lr * decay).
-Cost: as uSF, and a second optimiser step for the blocks' weights.
+    which is weak: over a run W - B shrinks by the factor exp(-sum of lr * decay).
+Cost: as `usf`, and the optimiser's step for the feedback weights.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ class KolenPollack(FALayerwise):
         return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        # One tensor for both: AdamW's step depends on the gradient alone.
+        # Both share one gradient: AdamW's step depends on the gradient alone.
         for name, weight in partnered_weights(network):
             state[name].grad = weight.grad

@@ -1,20 +1,19 @@
-"""Layer-wise training: the local loss `pred`, but blocks learn one after another, for as many
-epochs each.
+"""Layer-wise training: blocks learn by `local_pred`, one after another, for equally many epochs.
 
     a_l = d/dv_i CE(A_l v_i + b_l, y_i),    v_i: vector of h_{l+1} of sample i;
     embedding: the same on h_0
-    in stage s of L only block s learns, and A_s and b_s; in the first the embedding and its net,
-        too; in all the head
+    in stage s of L: block s, A_s and b_s learn; in the first stage the embedding and its net, too;
+        in every stage the head
 
-A block outside its stage has a credit, which audits see, but no gradient, not even of a penalty, so
-that neither momentum nor decay moves it. The running statistics of its BatchNorm layers go on; the
-authors' code stops them.
+A block outside its stage has a credit, which audits see. It has no gradient, not even that of a
+penalty, so that neither momentum nor decay moves it. Its BatchNorm layers still update their
+running statistics; the authors' code stops them.
 
 Source: Belilovsky, Eickenberg, Oyallon 2019 (arXiv 1812.11446), their linear auxiliary classifier
     (k = 1).
-Constants: none; ours are stages of 1/L of the epochs under one schedule of the learning rate (their
-    code: 50 epochs and a schedule for each), so that a training needs L epochs or more, and a head
-    that learns throughout.
+Constants: none.
+Ours: the learning rate has one schedule, and each stage 1/L of its epochs, so that a training needs
+    L epochs or more (their code: 50 epochs and a schedule for each stage); the head always learns.
 Cost: as `local_pred`.
 """
 
@@ -33,7 +32,7 @@ class Layerwise(LocalPred):
     greedy: ClassVar[bool] = True
 
     def begin_epoch(self, state: Any, progress: float) -> None:
-        # On the host: no step may wait for a tensor's value.
+        # A number on the host: no step may wait for the device.
         state.stage = int(progress * (len(state) - 1) + 1e-9)
 
     def learning(self, state: Any) -> range:

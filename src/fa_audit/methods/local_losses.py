@@ -6,16 +6,16 @@
     sim:     mean_j (S(M v)_ij - S(y)_ij)^2,
     S(u)_ij: cosine of u_i and u_j, each less its mean over features
     predsim: (1 - beta) pred + beta sim
-    the sum over states teaches embedding, blocks, A, b and M; the head descends its cross-entropy
+    embedding, blocks, A, b and M descend the sum over states, the head its cross-entropy
 
 Credits are not normalised: they are gradients of losses that blocks descend themselves. In a ViT
 h_0's cls token is the same for all images, so that sim's gradient there is rounding error only.
 
 Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
 Constants: beta 0.99 is the paper's.
-Ours: nets read vectors even if states are maps (their sim then convolves and takes deviations over
-    positions); torch's initialisation (their A begins at 0); the net on h_0 (to them no layer's
-    output).
+Ours: nets read vectors even if states are maps (the authors' sim then convolves, and takes
+    deviations over positions); torch's initialisation (their A begins at 0); a net on h_0 (they
+    have none).
 Cost: BP's, and the small nets'.
 """
 
@@ -32,31 +32,32 @@ from fa_audit.methods.method import Credits, Method, Network, Trace, added, laye
 
 
 class LocalPred(Method):
-    """The loss `pred`, and the base class of the others; `kinds` names the nets that `losses`
-    reads.
+    """Train by the loss `pred`; the base class of the other local losses.
+
+    `kinds` names the nets that `losses` reads.
     """
 
     kinds: ClassVar[tuple[str, ...]] = ("pred",)
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return the nets of every state by kind, in a list from the embedding up."""
+        """Return a list of the nets of every state, from the embedding up, each by kind."""
         state = nn.ModuleList()
         with layer_seed(generator):
             for d in state_widths(network):
-                # Both are drawn whatever is kept: all three losses begin with the same nets.
+                # Both are drawn, even if one is dropped: all losses start from the same nets.
                 nets = {"pred": nn.Linear(d, network.classes), "sim": nn.Linear(d, d, bias=False)}
                 state.append(nn.ModuleDict({kind: nets[kind] for kind in self.kinds}))
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients of the local losses, ``(B, d)``, and the sum of the losses of this
-        stage.
+        """Return the gradients of the local losses, ``(B, d)``, and the sum of those of `learning`
+        as the objective.
         """
         vectors, losses = [], []
         with torch.enable_grad():
             for nets, h in zip(state, trace.states):
                 v = network.read(h)
-                # A state above frozen blocks needs a gradient for its credit.
+                # A state above frozen blocks has no graph, but its credit needs a gradient.
                 if not v.requires_grad:
                     v = v.detach().requires_grad_()
                 vectors.append(v)
@@ -66,11 +67,11 @@ class LocalPred(Method):
         return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def learning(self, state: Any) -> range:
-        """Return which parts learn at this stage: 0 for the embedding, l + 1 for block l."""
+        """Return which parts learn in this epoch: 0 for the embedding, l + 1 for block l."""
         return range(len(state))
 
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
-        """Return the local loss of every sample, ``(B,)``, of one state's vectors ``(B, d)``."""
+        """Return the local loss of every sample, ``(B,)``, at one state's vectors ``(B, d)``."""
         return F.cross_entropy(nets["pred"](v), labels, reduction="none")
 
 

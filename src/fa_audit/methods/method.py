@@ -1,6 +1,6 @@
-"""Define the interface of a method: it turns a forward trace into credits.
+"""Define the interface of a method, which turns a forward pass into credits.
 
-The engine in `training/learner.py` does the rest.
+The engine in `training/learner.py` trains the network with them.
 
 Shapes: B batch, d width, L blocks, C classes.
 """
@@ -21,7 +21,7 @@ from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load, naming_errors
 from fa_audit.methods import METHODS
 
-# `as X` exports them again: methods import all types of their functions from this module.
+# `as X` re-exports the name: methods import every type that they need from this module.
 from fa_audit.networks.network import Network as Network
 from fa_audit.networks.trace import Trace as Trace
 
@@ -33,13 +33,14 @@ class Credits:
     Attributes:
         blocks: ``a_0..a_{L-1}``; ``a_l`` is assigned to the output ``f_l`` of block l.
         embedding: the credit of ``h_0``.
-        normalise: divide each credit by its per-sample root mean square before learning from it;
-            otherwise credits must be gradients of single samples' losses.
-        batch_mean: the credits are gradients of the batch-mean loss, which are B times smaller; a
-            training that does not normalise multiplies them by B.
-        objective: a scalar, averaged over the batch, that embedding, blocks and the state's
-            parameters descend instead of ``<f_l, r(a_l)>``; for methods with other states than the
-            forward pass, or with losses of their own. Credits are then only audited.
+        normalise: divide each credit by its per-sample root mean square before learning from it.
+            If False, credits must be gradients of a loss, see `batch_mean`.
+        batch_mean: the credits are gradients of the batch-mean loss, which are B times smaller than
+            those of single samples' losses. A training that does not normalise multiplies them
+            by B.
+        objective: a scalar, averaged over the batch. Embedding, blocks and the method's parameters
+            descend it instead of ``<f_l, r(a_l)>``, and credits are only audited. It serves methods
+            with losses of their own, or with other states than those of the forward pass.
     """
 
     blocks: tuple[Tensor, ...]
@@ -50,19 +51,19 @@ class Credits:
 
     @classmethod
     def bottom_up(cls, vectors: Iterable[Tensor], **given: Any) -> Credits:
-        """Build credits from vectors, the embedding's first; `given` has the other fields."""
+        """Build credits from vectors, the embedding's first; `given` sets the other fields."""
         embedding, *blocks = vectors
         return cls(tuple(blocks), embedding, **given)
 
     def by_name(self) -> dict[str, Tensor]:
-        """Return the credits by the names of what they train, bottom to top."""
+        """Map ``embedding``, ``block 0``, ``block 1``, ... to their credits, bottom to top."""
         blocks = {f"block {layer}": a for layer, a in enumerate(self.blocks)}
         return {"embedding": self.embedding} | blocks
 
 
 @dataclass(frozen=True)
 class Method:
-    """A training method; its fields are its constants.
+    """A training method; its dataclass fields are its constants.
 
     A method must define `credits`; the other functions do nothing by default. A user-defined class
     may also assign the texts and costs of `MethodInfo` (`fa_audit.methods.info`).
@@ -70,16 +71,16 @@ class Method:
     Attributes:
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only
             audited.
-        random_feedback: `init_state` draws feedback at random, so that fresh draws give
-            the null distribution of its cosine.
+        random_feedback: `init_state` draws feedback at random. An audit draws it again to get the
+            null distribution of the credits' cosine.
         across_samples: a sample's credit depends on other samples of its batch, for instance
             through centred errors or negatives.
         own_objective: `Credits.objective` is another loss than the network's, as in forward-forward
             and layer-wise training. Credits are gradients of its parts, and the objective must
             separate right labels from wrong ones.
-        greedy: blocks learn one after another, and stay as they are after their turn.
-        decays_state: the optimiser's weight decay also acts on the parameters of the state.
-        equal_widths: the method treats all states alike, so that blocks may not change their shape.
+        greedy: blocks learn one after another, and each stays as it is after its turn.
+        decays_state: the optimiser's weight decay also acts on the parameters from `init_state`.
+        equal_widths: the method needs hidden states of one shape, so no block may change it.
     """
 
     end_to_end: ClassVar[bool] = False
@@ -92,7 +93,7 @@ class Method:
 
     @property
     def state_rate(self) -> float:
-        """The learning rate of the state's parameters, as a multiple of the run's."""
+        """Return the learning rate of `init_state`'s parameters, as a multiple of the run's."""
         return 1.0
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
@@ -105,16 +106,16 @@ class Method:
         return nn.Module()
 
     def passing(self, network: Network, state: Any) -> AbstractContextManager[Any]:
-        """Return a context for the training's forward pass.
+        """Return the context in which a training runs its forward pass.
 
-        It may change the gradients that go back inside blocks and head; by default they are exact.
+        The context may change gradients inside blocks and head; by default they are exact.
         """
         return nullcontext()
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Compute the detached credits of one batch, as a pure function of the arguments.
 
-        It may run parts of the network again: the engine protects running statistics of BatchNorm.
+        It may run parts of the network again: the engine protects BatchNorm's running statistics.
 
         Args:
             trace: the forward pass, with local graphs unless the method is `end_to_end`.
@@ -135,8 +136,8 @@ class Method:
         default.
 
         Args:
-            randomness: a generator for noise, on the network's device. It gives the same draws
-                after a resume.
+            randomness: a generator for noise, on the network's device. A resumed training gets the
+                same draws.
         """
         return None
 
@@ -146,7 +147,7 @@ class Method:
         """
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        """Update the state between a minibatch's gradients and the optimiser's step.
+        """Update `state` after a minibatch's backward pass and before the optimiser's step.
 
         Use it for moving averages, and for feedback that is redrawn or follows the network.
         """
@@ -159,8 +160,8 @@ class Method:
         state: Any,
         randomness: torch.Generator,
     ) -> tuple[Tensor, ...] | None:
-        """Return for every block the auxiliary net's distance from its target, ``(B,)``; None by
-        default.
+        """Return the auxiliary net's distance from its target at every block, ``(B,)`` each; None
+        by default.
         """
         return None
 
@@ -170,7 +171,7 @@ def load_method(name: str) -> Method:
     ``package.module:ClassName``.
 
     Raises:
-        AuditError: there is no such method, or the class is not a `Method`, or needs arguments.
+        AuditError: there is no such method, the class is not a `Method`, or it needs arguments.
     """
     found = load("method", METHODS, name)
     if not (isinstance(found, type) and issubclass(found, Method)):
@@ -186,7 +187,8 @@ class Feedback(nn.Module):
 
     Args:
         shapes: the shape of every matrix.
-        fan_in: the side, 0 or 1, over which a credit sums: entries are ``N(0, 1 / shape[fan_in])``.
+        fan_in: the dimension, 0 or 1, that a product with the matrix sums over. Entries are
+            ``N(0, 1 / shape[fan_in])``.
     """
 
     def __init__(
@@ -202,8 +204,8 @@ class Feedback(nn.Module):
 
 
 def layer_seed(generator: torch.Generator) -> AbstractContextManager[None]:
-    """Seed the initial weights of torch's layers from `generator`, inside this context."""
-    # Torch's layers draw from the global stream and take no generator.
+    """Return a context in which torch's layers draw initial weights seeded by `generator`."""
+    # Torch's layers take no generator: they draw from the global random stream.
     return seeded(int(torch.randint(2**62, (), generator=generator)))
 
 
@@ -221,28 +223,24 @@ def output_error(trace: Trace, labels: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, logits: Tensor) -> Tensor:
-    """Return one-hot labels ``(B, C)`` in the type of `logits`, without torch's wait for the
-    device.
-    """
-    # F.one_hot reads the largest label on the host, which a step on a GPU would wait for.
+    """Return one-hot labels ``(B, C)`` in the type of `logits`, without waiting for the device."""
+    # F.one_hot reads the largest label on the host: every step would wait for the GPU.
     classes = torch.arange(logits.shape[-1], device=labels.device)
     return (labels[:, None] == classes).to(logits.dtype)
 
 
 def top_gradient(trace: Trace, labels: Tensor) -> Tensor:
-    """Return ``dCE/dh_L`` of the batch-mean cross-entropy, shaped like the state, and keep the
-    graph.
-    """
+    """Return ``dCE/dh_L`` of the batch-mean cross-entropy, shaped like ``h_L``; keep the graph."""
     return loss_gradients(trace, labels, (trace.head_input,))[0] / len(labels)
 
 
 def loss_gradients(trace: Trace, labels: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return gradients of every sample's cross-entropy at tensors of the trace, and keep the graph."""
-    # A sum: a sample's gradient does not shrink with the batch.
+    """Return the gradients of every sample's cross-entropy at the tensors `at`; keep the graph."""
+    # Summed, not averaged: a sample's gradient does not shrink with the batch.
     loss = F.cross_entropy(trace.logits, labels, reduction="sum")
     return torch.autograd.grad(loss, at, retain_graph=True)
 
 
 def added(terms: Iterable[Tensor]) -> Tensor:
-    """Add tensors of one shape in their order."""
+    """Return the sum of tensors of one shape, added in their order."""
     return sum(terms)  # type: ignore[return-value]

@@ -3,19 +3,19 @@
     G_l = relu(v) M_l^T,    v: vector of h_{l+1},    M_l in R^{C x d}, learned
     a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];
     embedding: the same on h_0, with its own matrix
-    the sum over states teaches embedding, blocks and matrices, each loss its own layer only
+    embedding, blocks and matrices descend the sum over states; each loss reaches only its own layer
 
 Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
-class and no gradient. M reads the state after a ReLU, as Nokland's nets do, too. In bn_cnn and
-small_resnet states are rectified already, and only the bias differs. In a ViT h_0's cls token is
-the same for all images.
+class and no gradient. M reads the state after a ReLU, as the nets in Nokland's own code do. In
+bn_cnn and small_resnet states are rectified already, and only the bias differs. In a ViT h_0's cls
+token is the same for all images.
 
 Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{i-1} W_i), G_i = a_i
     M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not
     the authors' code. They classify by the goodness of the last layer, or by its sum over layers.
-Ours: the network's head classifies, after its last normalisation, with a bias and without a ReLU;
-    only M reads the ReLU, the next block the state itself; vectors even if states are maps; all
-    layers learn in every step, and none has a matrix on the image, unlike in that code.
+Ours: the network's head classifies; it has a bias, its normalisation, and no ReLU before it. The
+    next block reads the state without the ReLU. M reads vectors even if states are maps. Unlike in
+    that code, all layers learn in every step, and no matrix reads the image.
 Constants: none.
 Cost: BP's, and the matrices'.
 """
@@ -34,7 +34,7 @@ from fa_audit.methods.method import Network, layer_seed, state_widths
 
 class MonoForward(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return ``M`` of the embedding and of every block, ``(C, d)``."""
+        """Return the layers with the matrices ``M``, one for each state, ``(C, d)``."""
         with layer_seed(generator):
             return nn.ModuleList(
                 nn.Linear(d, network.classes, bias=False) for d in state_widths(network)

@@ -1,5 +1,5 @@
-"""PEPITA: a second pass reads the input plus the projected error; credit is the difference of
-passes.
+"""PEPITA: a second pass reads the input plus the projected error; its change of states is the
+credit.
 
     e = softmax(logits) - y,    x^err = x + range(x) F e,
     range: largest minus smallest value of the sample's input
@@ -7,9 +7,9 @@ passes.
     a_l = h_{l+1} - h_{l+1}^err,    embedding: h_0 - h_0^err
     blocks descend <f_l(h_l^err), a_l>, the embedding <embed(x^err), h_0 - h_0^err>
 
-To first order a_l = -range(x) D_{l+1} F e, with D the Jacobian of the state by the input. Its sign
-is right if F is near a negative multiple of the network's own input gradient; according to the
-source, training brings that about.
+To first order a_l = -range(x) D_{l+1} F e, with D_{l+1} the Jacobian of h_{l+1} with respect to the
+input. Its sign is right if F is near a negative multiple of the network's own input gradient;
+according to the source, training leads to that.
 
 Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 /
     inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1].
@@ -19,7 +19,7 @@ Ours: range(x), because our pixels are standardised: 4.1 for a CIFAR-10 image wi
     of a block, with their skips; a block's gradient is exact and includes the slopes of its
     nonlinearities, which theirs leaves out.
 Constants: strength 0.05, theirs.
-Cost: two forward passes, one backward pass within blocks; F.
+Cost: two forward passes, one backward pass within blocks, and the product with F.
 """
 
 from __future__ import annotations
@@ -42,20 +42,22 @@ class PEPITA(Method):
     strength: float = 0.05  # scale of F, relative to the limits of a He-uniform initialisation
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return ``F``, ``(inputs, C)``."""
+        """Return a module with the random projection ``F``, ``(inputs, C)``."""
         state, inputs = nn.Module(), prod(network.image_shape)
         drawn = 2 * torch.rand(inputs, network.classes, generator=generator) - 1
         state.register_buffer("F", self.strength * (6 / inputs) ** 0.5 * drawn)
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the differences of the passes, ``(B, d)``, and the second pass's objective."""
+        """Return the differences of both passes' states, ``(B, d)``, and the objective, in which
+        only the second pass learns.
+        """
         least, most = trace.x.flatten(1).aminmax(dim=1, keepdim=True)
         shift = (most - least) * (output_error(trace, labels) @ state.F.T)
         second = run(network, trace.x + shift.reshape(trace.x.shape), local=True)
         moves = [(h - other).detach() for h, other in zip(trace.states, second.states, strict=True)]
         outputs = (second.states[0], *second.residuals)
-        # Only the second pass learns; the differences of the passes are constants.
+        # The differences of the passes are constants here.
         products = [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
         objective = torch.stack(products).sum() / len(labels)
         slopes = map(network.read_gradient, moves)

@@ -1,15 +1,15 @@
-"""Predictive coding: states relax between their prediction and the label; credit is the error left.
+"""Predictive coding: states relax towards prediction and label; the remaining error is the credit.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - F_l(h_l)||^2 + CE(head(h_L), y)
     per sample
     from the forward pass, where all errors are 0, T steps h <- h - alpha dE/dh; embedding and
         blocks then descend E
     a_l = F_l(h_l) - h_{l+1}, at equilibrium a_{l-1} = J_l^T a_l and a_{L-1} = dCE/dh_L;
-    embedding: embed(x) - h_0
+    embedding: embed(x) - h_0;    F_l: block l with its skip,    J_l: Jacobian of F_l
 
-It is EP's nudged phase with beta 1. `fixed` holds predictions, Jacobians and dCE/dh_L at the
-forward pass: the errors then relax to the gradients exactly, a_{l-1} <- a_{l-1} - alpha (a_{l-1} -
-J_l^T a_l), and teach that pass's states.
+This is EP's nudged phase with beta 1. With `fixed`, predictions, Jacobians and dCE/dh_L stay those
+of the forward pass. The errors then relax to the exact gradients by a_{l-1} <- a_{l-1} - alpha
+(a_{l-1} - J_l^T a_l), and the weights learn from the forward pass's states.
 
 Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
     2006.04182).
@@ -39,8 +39,8 @@ class PredictiveCoding(Method):
     fixed: bool = False  # hold predictions and Jacobians at the forward pass
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return every state's prediction error, ``(B, d)``; unless `fixed`, also the energy as the
-        objective.
+        """Return every state's prediction error, ``(B, d)``. The objective is the energy; `fixed`
+        has none.
         """
         free = tuple(h.detach() for h in trace.states)
         objective = None
@@ -55,8 +55,8 @@ class PredictiveCoding(Method):
         return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def _fixed_errors(self, network: Network, free: States, labels: Tensor) -> States:
-        """Relax the errors of all states around the forward pass `free`, and return them, shaped
-        like states.
+        """Return the relaxed errors of all states, shaped like states, with predictions held at the
+        forward pass `free`.
         """
         free = tuple(h.requires_grad_() for h in free)
         with torch.enable_grad():

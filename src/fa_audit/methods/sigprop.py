@@ -1,23 +1,23 @@
 """Signal Propagation: labels run through the network like images; layers match images to labels.
 
     t_0 = relu(LN(S c)),    c: the C one-hot labels,    S in R^{n x C}, learned, no bias,
-    n: values of h_0
-    h_{l+1} = split_l(h_l),  t_{l+1} = split_l(t_l),    their inputs detached
+    n: number of values of h_0
+    h_{l+1} = F_l(h_l),  t_{l+1} = F_l(t_l),    inputs detached;    F_l: block l with its skip
     loss_l = CE(z, y),    z_c = h_l . t_l^c, for maps and tokens the mean over positions
     a_l = d loss_{l+1} / dh_{l+1},    embedding: d loss_0 / dh_0
-    the sum over states teaches embedding, S and blocks, each loss its own layer only, through
-        images and labels
+    embedding, S and blocks descend the sum over states; each loss reaches only its own layer,
+        through images and labels
 
 If states are vectors, a_l = (softmax(z) - y) t_{l+1}: the labels' states replace feedback weights.
 
-Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723) and their code
-    (amassivek/signalpropagation): S, LayerNorm and ReLU beside the first layer
-    (ProjectionContextInput, learned), products in place of distances as in all its losses, the loss
-    with one target per class (v1_input_label_direct), and the last layer, the head here, trained on
+Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723). Their code
+    (amassivek/signalpropagation) has S, LayerNorm and ReLU parallel to the first layer
+    (ProjectionContextInput, learned), products in place of distances in all its losses, a loss with
+    one target per class (v1_input_label_direct), and a last layer, here the head, that learns from
     its detached input by cross-entropy. Their examples compare with the labels of the batch instead
-    (v9, v14, v15). As there, BatchNorm normalises labels apart from images in training; audits do
-    so by the running statistics, which are those of images.
-Ours: skips; tokens; states that, unlike t_0, are not rectified.
+    (v9, v14, v15). In training, BatchNorm normalises labels apart from images, as in their code; in
+    audits it normalises both by the running statistics, which are those of images.
+Ours: blocks with skips; tokens; states that, unlike t_0, are not rectified.
 Constants: none.
 Cost: BP's, and passes of C labels.
 """
@@ -46,15 +46,15 @@ class SigProp(Method):
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the gradient of every layer's loss at its state, ``(B, d)``, and the sum of the
-        losses.
+        losses as the objective.
         """
         eye = torch.eye(network.classes, dtype=trace.logits.dtype, device=labels.device)
         t, states, losses = state(eye), [], []
         for layer, h in enumerate(trace.states):
-            # Labels take the path of images, each layer in a graph of its own.
+            # Labels pass through the same layers as images; each layer has its own graph.
             if layer:
                 t = network.split(layer - 1, t.detach())[1]
-            # A state above frozen blocks needs a gradient for its credit.
+            # A state above frozen blocks has no graph, but its credit needs a gradient.
             if not h.requires_grad:
                 h = h.detach().requires_grad_()
             # ``<h_i, t_c>``, averaged over positions or tokens.

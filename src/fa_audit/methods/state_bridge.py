@@ -1,5 +1,5 @@
-"""State bridge: a shared net predicts the last state from any state; credit is that loss's
-gradient.
+"""State bridge: a shared net predicts the last state from any state; the credit is the gradient of
+the loss that this prediction has.
 
     a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y),    t_l = l / L,    s = softmax(logits) - y,
     embedding: a_0
@@ -7,7 +7,7 @@ gradient.
 
 Source: Hao, Wan, Zhai 2026.
 Constants: 3 hidden layers of 256 units, AdamW at the network's learning rate without weight decay;
-    the sizes are ours, from the paper's toy. CE is the per-sample loss [ours].
+    the sizes are ours, from the paper's toy experiment. CE is the per-sample loss, ours.
 Cost: BP's passes and two forward and backward passes of the small net, one to its inputs and one to
     its weights.
 """
@@ -44,12 +44,12 @@ class StateBridge(Method):
         return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradient at ``h_l`` of the loss of the predicted last state, ``(B, d)`` each."""
+        """Return the gradient at ``h_l`` of the predicted last state's loss, ``(B, d)`` each."""
         h, t = _block_inputs(network, trace)
         with torch.enable_grad():
             predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)
             logits = network.head(network.lift(predicted, trace.head_input))
-            # Blocks outside, samples inside, as flatten(0, 1) orders them.
+            # flatten(0, 1) puts all samples of a block together: the labels repeat for each block.
             loss = F.cross_entropy(logits, labels.repeat(len(h)), reduction="sum")
             (slopes,) = torch.autograd.grad(loss, h)
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
@@ -62,7 +62,7 @@ class StateBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the mean squared miss of the last state at unit rms, over blocks and samples."""
+        """Return the mean squared error of G over all blocks; its target is ``h_L / rms(h_L)``."""
         return _misses(network, trace, labels, state).square().mean()
 
     def bridge_residual(
@@ -73,13 +73,13 @@ class StateBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> tuple[Tensor, ...]:
-        """Return the mean absolute miss of the last state from every block: ``(B,)`` each."""
+        """Return the mean absolute error of G at every block's input, ``(B,)`` each."""
         return tuple(_misses(network, trace, labels, state).detach().abs().mean(dim=-1))
 
 
 def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Return the inputs of G: the states ``h_0..h_{L-1}`` and their depths; ``h_0`` without
-    blocks.
+    """Return the states that G reads, and their depths: ``h_0..h_{L-1}``, or ``h_0`` if there are
+    no blocks.
     """
     vectors, t = stacked_states(network, trace)
     inputs = max(len(network.blocks), 1)
@@ -87,10 +87,10 @@ def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
 
 
 def _misses(network: Network, trace: Trace, labels: Tensor, state: Any) -> Tensor:
-    """Return prediction minus target at every block's input, ``(L, B, d)``."""
+    """Return G's prediction minus its target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
-    # ReLUs can make a state of zeros, which stays zero.
+    # After a ReLU a state can be all zeros: its target is zero, too.
     target = last / rms(last).clamp_min(SMALLEST_RMS)
     predicted: Tensor = state(h, t, output_error(trace, labels))
     return predicted - target

@@ -3,8 +3,8 @@
 FA layer by layer, the sign-symmetric family, weight mirror and Kolen-Pollack use it: every matrix
 and kernel W of blocks and head has a feedback partner of the same shape, and the gradient at a
 layer's input uses the partner, also within a block. Activations, normalisations and skips are
-exact, and so is the gradient of W from what arrives at its layer. If every partner equals its W,
-all gradients are those of backpropagation.
+exact. W learns from the gradient that arrives at its layer's output, as in backpropagation. If
+every partner equals its W, all gradients are those of backpropagation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAYERS = (F.linear, F.conv2d)
 
 
 def partnered_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield every matrix and kernel of blocks and head, under a name that a buffer can have."""
+    """Yield every matrix and kernel of blocks and head, with a name that a buffer may have."""
     for part in ("blocks", "head"):
         for name, parameter in getattr(network, part).named_parameters():
             if parameter.dim() > 1:
@@ -32,7 +32,7 @@ def partnered_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 class Partners(nn.Module):
-    """A random partner of each of `partnered_weights`, in its shape: ``N(0, 1 / fan_in)``."""
+    """A random partner ``N(0, 1 / fan_in)`` of every weight of blocks and head, in its shape."""
 
     def __init__(self, network: Network, generator: torch.Generator) -> None:
         super().__init__()
@@ -55,22 +55,22 @@ def fan_in(weight: Tensor) -> int:
 
 
 class Transported(Method):
-    """A rule whose gradients travel back through `partners`."""
+    """A method whose gradients travel back through `partners` instead of the weights."""
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return a partner of the same shape for every weight of `partnered_weights`."""
+        """Map every weight of `partnered_weights` to its partner of the same shape."""
         raise NotImplementedError
 
     def passing(self, network: Network, state: Any) -> FeedbackWeights:
-        """Return the context in which gradients travel through the partners."""
+        """Return a context in which gradients travel back through the partners."""
         return FeedbackWeights(self.partners(network, state))
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Carry the gradient of the batch-mean loss down through the partners of head and blocks.
 
         Raises:
-            AuditError: a weight is not used by a linear layer or convolution; the weight itself
-                would then carry the credit.
+            AuditError: no linear layer or convolution uses a weight; the credit would then go
+                through the weight itself.
         """
         partners = self.partners(network, state)
         top = trace.head_input.detach().requires_grad_()
@@ -83,14 +83,14 @@ class Transported(Method):
                 following = network.split(layer, h)[1]
                 (credit,) = torch.autograd.grad(following, h, credit)
                 descending.append(credit)
-        # A weight that F.linear and F.conv2d never get would carry the credit itself.
+        # If neither F.linear nor F.conv2d gets a weight, the credit goes through the weight itself.
         unused = partners.keys() - passed.used
         bypassed = [name for name, p in network.named_parameters() if p in unused]
         if bypassed:
             raise AuditError(
                 f"{type(network).__name__}: no linear layer or convolution passes"
-                f" {listed(bypassed)}, so its feedback carries nothing; expected blocks and a head"
-                " that call F.linear or F.conv2d with it (nn.Linear and nn.Conv2d do)."
+                f" {listed(bypassed)}, so the feedback partner is not used; expected blocks and a"
+                " head that call F.linear or F.conv2d with it, as nn.Linear and nn.Conv2d do."
             )
         return Credits.bottom_up(map(network.read_gradient, reversed(descending)), batch_mean=True)
 
@@ -119,11 +119,11 @@ class FeedbackWeights(TorchFunctionMode):
             return function(*args, **kwargs)
         x, weight, *rest = args
         self.used.add(weight)
-        # The weight and its bias learn from what arrives here, and send nothing further down.
+        # Weight and bias get their own gradients here; x.detach() sends nothing further down.
         value = function(x.detach(), weight, *rest, **kwargs)
         named = {name: _detached(part) for name, part in kwargs.items()}
         back = function(x, self.feedback[weight], *map(_detached, rest), **named)
-        # The bracket is zero and carries the gradient.
+        # The bracket is zero, and takes the gradient back to x through the partner.
         return value + (back - back.detach())
 
 
