@@ -1,1 +1,1 @@
-"""Basics of all other rooms: errors, files, registries, random streams, numerics, vectors."""
+"""Basics that every other package uses: errors, files, registries, random numbers, vectors."""

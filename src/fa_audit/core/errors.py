@@ -1,4 +1,4 @@
-"""The one exception that users are meant to read."""
+"""Errors that users see, and helpers for the texts of their messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class AuditError(ValueError):
 
 
 class OwnCodeError(AuditError):
-    """A failure of user-defined code; its exception is the cause."""
+    """An exception in user-defined code; ``__cause__`` holds the original exception."""
 
 
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
-    """Return the error for an unknown name, with the nearest known one.
+    """Return an error for an unknown name; its message suggests the nearest known name.
 
     Args:
         kind: the kind of thing that the name is for, e.g. ``"method"``.
@@ -47,18 +47,18 @@ def listed(names: Iterable[str], most: int = 20) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return type and first line of an exception, without a full stop at the end."""
+    """Return an exception's type and the first line of its message, without its last full stop."""
     text = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__} {text}".rstrip(" .")
 
 
 def shortened(value: object) -> str:
-    """Return the `repr` of a value on one line, abbreviated where it is long."""
+    """Return the `repr` of a value on one line, abbreviated if it is long."""
     return printable(_short.repr(value))
 
 
 def printable(text: str) -> str:
-    """Escape line breaks, control characters and direction marks: the text fits on one line."""
+    """Escape line breaks, control characters and direction marks, to print a text on one line."""
     parts = []
     for character in text:
         if not character.isprintable():

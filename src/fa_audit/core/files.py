@@ -1,4 +1,4 @@
-"""Write files atomically, compute their digests, and lock files that one process may use at a time."""
+"""Write files atomically, compute digests, and lock files that one process may use at a time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from safetensors import SafetensorError
 
 from fa_audit.core.errors import AuditError, first_line
 
-# Raised by parsing, or by using, JSON that does not have the expected structure.
+# Exceptions from parsing JSON, or from using JSON that lacks the expected structure.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
-# The entry of a record that has the SHA-256 of the others.
+# The key under which a record stores the SHA-256 of its other entries.
 _SIGNATURE = "content"
 log = logging.getLogger(__name__)
 
@@ -84,14 +84,14 @@ def not_written(path: Path, error: OSError) -> AuditError:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         todo = "Raise the limit of open files (`ulimit -n`)"
     return AuditError(
-        f"{path}: not written ({why}). {todo}, and run the same command again: what was written"
-        " before is whole and kept."
+        f"{path}: not written ({why}). {todo}, and run the same command again: files written"
+        " before are complete and kept."
     )
 
 
 def remove_leftovers(*paths: str | Path) -> None:
-    """Delete the temporary files that a killed process left beside `paths`; no process may be
-    writing them now.
+    """Delete the temporary files that a killed process left beside `paths`. Call this only while no
+    process writes `paths`.
     """
     for path in map(Path, map(os.path.realpath, paths)):
         for part in path.parent.glob(f".{path.name}.*.part*"):
@@ -99,12 +99,12 @@ def remove_leftovers(*paths: str | Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write UTF-8 text atomically; half a surrogate pair, which UTF-8 lacks, is escaped."""
+    """Write UTF-8 text atomically; escape lone surrogates, which UTF-8 cannot encode."""
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write indented JSON atomically; replace NaN and infinities first (`as_json`).
+    """Write indented JSON atomically. Replace NaN and infinities with `as_json` first.
 
     Raises:
         ValueError: a value is NaN or infinite.
@@ -126,7 +126,7 @@ def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
 
 
 def _check_no_pipe(path: str | Path) -> None:
-    """Refuse a named pipe, which nobody may ever write to; a shell's own pipes are allowed.
+    """Refuse a named pipe, which could block a reader forever; allow a shell's pipes in /dev.
 
     Raises:
         AuditError: `path` is a named pipe.
@@ -136,7 +136,7 @@ def _check_no_pipe(path: str | Path) -> None:
 
 
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
-    """Read JSON, as `write_json` writes it; `expected` names in the error what it should hold.
+    """Read a JSON file; `expected` tells in error messages what the file should hold.
 
     Raises:
         AuditError: the file cannot be read, or is empty, truncated or no JSON.
@@ -144,7 +144,7 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
     content = _read(path, f"expected {expected}")
     try:
         value = json.loads(content.decode(), parse_constant=_refuse)
-        # Half a surrogate pair, which an escape can stand for, cannot be written to any file.
+        # An escape can stand for a lone surrogate, which cannot be written as UTF-8.
         if rb"\ud" in content.lower():
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -167,19 +167,19 @@ def read_tensors(
     digest: Callable[[dict[str, Any], dict[str, Any]], object],
     hint: str,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the description and the tensors of a safetensors file, and compare them with the entry
-    ``sha256`` of the description.
+    """Read the description and the tensors of a safetensors file, and check them against the
+    SHA-256 that the description holds.
 
     Args:
         load: ``safetensors.torch.load`` or ``safetensors.numpy.load``.
         key: entry of the file's metadata that holds the description, as JSON.
-        digest: computes ``sha256`` from the description and the tensors.
+        digest: computes the description's entry ``sha256`` from its other entries and the tensors.
         hint: says what to do about a damaged file.
 
     Raises:
         AuditError: the file cannot be read, or is truncated, foreign or altered.
     """
-    # Not safe_open, which reports too many open files as a missing file.
+    # safe_open would report too many open files as a missing file.
     content = _read(path, hint)
     try:
         length = int.from_bytes(content[:8], "little")
@@ -216,8 +216,8 @@ def _read(path: str | Path, hint: str) -> bytes:
 
 
 def as_json(value: Any) -> Any:
-    """Return mappings, lists and tuples as JSON types; NaN and infinities become 'nan', 'inf' and
-    '-inf'.
+    """Convert mappings, lists and tuples to JSON types; NaN and infinities become the texts 'nan',
+    'inf' and '-inf'.
     """
     if isinstance(value, Mapping):
         return {key: as_json(entry) for key, entry in value.items()}
@@ -227,7 +227,7 @@ def as_json(value: Any) -> Any:
 
 
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to a record of JSON types the SHA-256 of its present entries; others may follow unsigned."""
+    """Return a record with the SHA-256 of its entries; entries added later are unsigned."""
     keys = sorted(record.keys() - {_SIGNATURE})
     return {**record, _SIGNATURE: {"entries": keys, "sha256": _signature(record, keys)}}
 
@@ -282,8 +282,9 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the advisory lock `path`; the system releases it when the holder dies, however it dies.
 
     Raises:
-        BlockingIOError: another process holds it and `wait` is false; the message names it.
-        AuditError: the file system of `path` has no locks, or it cannot be written.
+        BlockingIOError: another process holds the lock and `wait` is false; the message names the
+            process.
+        AuditError: `path` cannot be written, or its file system has no locks.
     """
     path = Path(path)
     try:
@@ -299,8 +300,8 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
                 raise
             raise AuditError(
                 f"{path}: not locked ({error.strerror}): the file system of"
-                f" '{path.parent.absolute()}' has no locks, which keep two processes from the same"
-                " files. Have them enabled (Lustre: mount option flock; NFS: lockd), or work in a"
+                f" '{path.parent.absolute()}' has no locks, which keep two processes from one"
+                " folder. Have them enabled (Lustre: mount option flock; NFS: lockd), or work in a"
                 " copy of the project elsewhere."
             ) from error
         with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed

@@ -29,7 +29,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. "
                 "Move it away."
             )
-        # os.walk ignores folders that cannot be read; a missing one will be made here.
+        # os.walk skips unreadable folders. A missing root will be made in the working folder.
         first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def asks_for_gpu(resources: Mapping[str, object]) -> bool:
-    """Return whether a job with these resources is given a GPU, or a share of one by ``gres``."""
+    """Return whether a job's resources ask for a GPU, or for a share of one by ``gres``."""
     return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(
         ("gpu", "shard")
     )
@@ -70,7 +70,7 @@ def smallest_gpu_mb() -> int | None:
     """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi reports it,
     or None.
 
-    nvidia-smi does not report a part of a GPU (MIG).
+    nvidia-smi does not report the memory of a part of a GPU (MIG).
     """
     query = [
         "nvidia-smi",
@@ -96,7 +96,7 @@ def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
     """
     waiting = False
     while True:
-        # The first place on every GPU before the second on any.
+        # Fill the first slot of every GPU before the second slot of any GPU.
         for place, (index, gpu) in product(range(jobs_per_gpu()), enumerate(gpus)):
             with socket.socket(socket.AF_UNIX) as lock:
                 try:

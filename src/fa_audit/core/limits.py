@@ -18,7 +18,7 @@ from fa_audit.core.gpu import (
     visible_gpu_count,
 )
 
-USUAL = 4  # GPUs at once in profiles/slurm
+USUAL = 4  # GPUs that may be in use at once, as in profiles/slurm
 
 
 def check_address_space() -> None:
@@ -49,7 +49,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
         limits: the workflow's limit of every resource; a missing one is unlimited.
 
     Raises:
-        AuditError: gpu has no limit, or too large a one.
+        AuditError: `limits` has no entry ``gpu``, or one that is too large.
     """
     limit, gpus, jobs = limits.get("gpu"), visible_gpu_count(), jobs_per_gpu()
     if limit is None:
@@ -67,15 +67,15 @@ def check_limit(limits: Mapping[str, int]) -> None:
 
 
 def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
-    """Check that the jobs that will share a GPU fit into its memory, as far as that is known.
+    """Check that the jobs that will share a GPU fit into its memory, if its size is known.
 
     Args:
         limits: as `check_limit` accepted them.
-        needs: GPU memory of every run, in MB. Jobs are spread over the GPUs, and the largest ones
-            may meet on one.
+        needs: GPU memory of every run, in MB. Jobs are spread over the GPUs, and the largest may
+            share one GPU.
 
     Raises:
-        AuditError: they do not fit.
+        AuditError: the jobs do not fit.
     """
     gpus, memory = visible_gpu_count(), smallest_gpu_mb()
     jobs = ceil(limits["gpu"] / gpus)
@@ -101,7 +101,7 @@ def check_cluster_limits(
     asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]
 ) -> str:
     """Check that the number of GPUs requested from a cluster at once is limited; return the limit
-    in words.
+    in words, such as ``at most 4 GPUs at a time (gpu)``.
 
     Args:
         asked: resources of every rule that may be sent to the cluster, before `limits` apply.

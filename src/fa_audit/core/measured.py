@@ -9,13 +9,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
-_NORMAL_95 = 1.96  # standard deviations on either side
+_NORMAL_95 = 1.96  # standard deviations on either side of a normal distribution's mean
 AT_INPUT = "_at_input"  # suffix of metrics that compare a credit at its block's input
 NON_FINITE = ("nan", "inf", "-inf")  # JSON lacks these numbers, so they are written as texts
 
 
 def at_both_sides(*names: str) -> tuple[str, ...]:
-    """Return every credit metric's name, and its name at the blocks' inputs."""
+    """Return the given metrics' names, then their names with the suffix `AT_INPUT`."""
     return (*names, *(name + AT_INPUT for name in names))
 
 
@@ -38,13 +38,13 @@ Interval = tuple[Number, Number]
 
 
 class Model(BaseModel):
-    """A mapping whose known keys are checked; others are ignored."""
+    """A mapping whose known keys are checked; unknown keys are ignored."""
 
-    # Parts were checked when they were built; a model that holds them checks them no more.
+    # Parts were checked when they were built: a model that holds them does not check them again.
     model_config = ConfigDict(frozen=True, extra="ignore", revalidate_instances="never")
 
     def replace(self, **changes: Any) -> Self:
-        """Return a checked copy with other values."""
+        """Return a copy with the given fields changed; all fields are checked again."""
         return type(self)(**(dict(self) | changes))
 
 
@@ -53,7 +53,7 @@ class Measured:
     """One number with its evidence.
 
     Attributes:
-        value: the number, or None where it cannot be measured.
+        value: the number, or None if it cannot be measured.
         n: number of samples, draws or blocks; None if not recorded.
         n_valid: how many of them could be used.
         reason: why `value` is None; empty otherwise.
@@ -74,7 +74,7 @@ class Measured:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Return the interval of 95 % of single draws, if they are normal; None without `std`."""
+        """Return the interval of 95 % of single draws, taken as normal; None without `std`."""
         if self.value is None or self.std is None:
             return None
         return self.value - _NORMAL_95 * self.std, self.value + _NORMAL_95 * self.std

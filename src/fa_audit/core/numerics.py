@@ -1,6 +1,4 @@
-"""Set how torch computes: float32 without shortcuts, deterministic kernels, a fixed number of
-threads.
-"""
+"""Set how torch computes: float32 without TF32, deterministic kernels, fixed number of threads."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ import torch
 def set_numerics(threads: int) -> None:
     """Configure the process for training and audits; call it before the first CUDA operation.
 
-    The number of threads changes the order of sums, and so the bits. It is therefore part of a run,
-    and never taken from the machine.
+    The number of threads changes the order of sums, and so the last bits of results. Callers
+    therefore pass a fixed number, never the number of the machine's cores.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    # As use_deterministic_algorithms, without importing the compiler.
+    # torch.use_deterministic_algorithms does the same, but imports the compiler.
     torch.set_deterministic_debug_mode("error")
-    # On by default beside deterministic kernels; it would write to every new tensor once more.
+    # Deterministic mode fills every new tensor by default, which costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     # In torch 2.11 cuDNN does not follow the next line.
     torch.backends.cudnn.allow_tf32 = False
@@ -28,7 +26,7 @@ def set_numerics(threads: int) -> None:
 
 
 def describe_numerics() -> dict[str, Any]:
-    """Return the settings in force, for provenance."""
+    """Return the numerical settings in force, to be recorded with a run's results."""
     operations = {
         "matmul": torch.backends.cuda.matmul,
         "convolution": torch.backends.cudnn.conv,  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Record the origin of a file: code, packages, machine and inputs. A changed origin makes it stale.
+"""Record how a result was made: the code, packages, machine and input files.
 
 Imports torch only to describe a device.
 """
@@ -33,7 +33,7 @@ CPU = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a figure or a table."""
+    """The code, configuration and input files from which a figure or a table was made."""
 
     commit: str  # `git describe` of the code that made it
     spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications
@@ -53,12 +53,12 @@ class Origin:
 def origin_of(
     entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]
 ) -> Origin:
-    """Return the origin of a figure or table that is made now.
+    """Digest the code, configuration and files from which a figure or table is being made.
 
     Args:
         entry: the artefact's entry in the configuration.
         runs: digests of the specifications of its runs, in any order.
-        inputs: the files that it is made from.
+        inputs: the files that the artefact is made from.
     """
     spec = digest_of([entry, sorted(set(runs))])
     return Origin(
@@ -70,8 +70,8 @@ def origin_of(
 
 
 def process_origin(device: torch.device | str) -> dict[str, Any]:
-    """Describe this process and its device as JSON types, equal for the same code on the same
-    machine.
+    """Describe code, packages, processor, device and numerical settings of this process as JSON
+    types.
     """
     from fa_audit.core.numerics import describe_numerics
 
@@ -96,8 +96,8 @@ def device_name(device: torch.device | str) -> str:
 
 
 def _cpu_model() -> str | None:
-    """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, which decides the
-    bits of a run.
+    """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, on which the
+    last bits of a run depend.
     """
     with contextlib.suppress(OSError, KeyError):
         lines = CPU.read_text(encoding="utf-8")
@@ -108,7 +108,7 @@ def _cpu_model() -> str | None:
 
 
 def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
-    """Return the versions of CUDA's libraries and of the driver, None where unknown; None on a CPU."""
+    """Return the versions of CUDA, cuDNN and the driver, None if unknown; return None on a CPU."""
     import torch
 
     if torch.device(device).type != "cuda":
@@ -138,7 +138,7 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
 def commit() -> str:
     """Return `git describe` of the running code, or 'unknown' outside a checkout of its own."""
     command = ["git", "describe", "--always", "--dirty", "--tags"]
-    # Not the commit of a repository in which the package is installed.
+    # Git must not search above ROOT: a repository there is another project's.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}
     try:
         return subprocess.check_output(
@@ -149,7 +149,7 @@ def commit() -> str:
 
 
 def packages() -> dict[str, str | None]:
-    """Return the installed versions of this package and its dependencies; None for a missing one."""
+    """Return the installed versions of this package and its dependencies, None if not installed."""
     names = ["fa-audit"]
     with contextlib.suppress(PackageNotFoundError):
         for line in requires("fa-audit") or ():

@@ -10,5 +10,5 @@ _PLACES = (Path(), PACKAGE / "provided")
 
 
 def provided(name: str | Path) -> Path:
-    """Return `name` if it exists here, else the project's file of that name, else `name`."""
+    """Return the path `name` if it exists, else the project's file of that name, else `name`."""
     return next((place / name for place in _PLACES if (place / name).exists()), Path(name))

@@ -1,4 +1,4 @@
-"""Derive one random stream per purpose from a seed, so that draws for one do not shift another."""
+"""Derive one random stream per purpose from a seed, so that draws for one shift no other's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
     """Return a 63-bit seed for one purpose of a run, e.g. ``stream_seed(42, "epoch", 3)``."""
-    # Hashed, since seeds that are next to each other must not give streams that are alike.
+    # A hash keeps neighbouring seeds from giving similar streams.
     text = "/".join(map(str, (seed, *purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -22,7 +22,7 @@ def generator(
     """Return a generator for one purpose; it gives the same draws after every resume.
 
     Args:
-        device: where it draws; another kind of device gives other draws.
+        device: where the generator draws; another kind of device gives other draws.
     """
     return torch.Generator(device).manual_seed(stream_seed(seed, *purpose))
 

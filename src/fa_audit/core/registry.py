@@ -1,4 +1,4 @@
-"""Resolve names to objects, importing them only when they are used; name missing packages."""
+"""Import objects by their registered names or by ``package.module:Name``, when they are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from fa_audit.core.errors import AuditError, OwnCodeError, first_line, unknown
 
 _WHERE = "Expected package.module:Name, in the working folder or in a folder in PYTHONPATH."
-# Arguments of user-defined functions: one positional argument, and keywords.
+# Arguments of user-defined functions: a positional argument, then keywords.
 _CALLS = {"dataset": ("data_root",), "figure": ("tidy", "title", "labels", "thresholds"),
          "table": ("tidy", "title", "labels")}  # fmt: skip
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
@@ -29,7 +29,7 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
     relative = Path(*name.split("."))
     files = relative.with_suffix(".py"), relative / "__init__.py"
     candidates = (Path(folder) / file for folder in folders for file in files)
-    # Not Path.is_file: it fails on names that the system finds too long.
+    # Path.is_file would raise for names that are too long for the system.
     return next((path for path in candidates if os.path.isfile(path)), None)
 
 
@@ -42,7 +42,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
-    # Last, so that no file of the working folder shadows a package.
+    # The working folder comes last, so that its files shadow no installed package.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -57,7 +57,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     if not hasattr(found, attribute):
         known = []
         for member, value in vars(found).items():
-            # Data, such as a list of batches, have no module of their own.
+            # Data, such as a list of batches, have no `__module__`.
             here = getattr(value, "__module__", module) == module
             if here and not member.startswith("_") and not inspect.ismodule(value):
                 known.append(member)
@@ -83,10 +83,11 @@ def call(
     *arguments: Any,
     **keywords: Any,
 ) -> T:
-    """Call a named object.
+    """Load a named function, call it, and check the type of what it returns.
 
     Raises:
-        AuditError: as `load`; or a user's own object fails, or does not return a `returns`.
+        AuditError: as `load`; or a user-defined function fails, or the function does not return
+            an instance of `returns`.
     """
     function = load(kind, registry, name)
     with naming_errors(kind, registry, name):
@@ -106,7 +107,7 @@ def naming_errors(
     """Turn an exception in a user's own code into one error that names the line.
 
     Args:
-        inside: do so only if the traceback passes through the file of `name`.
+        inside: turn only exceptions whose traceback passes through the file of `name`.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -122,12 +123,12 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return the error for a name whose code failed; it ends with the line, or else with `without`."""
+    """Return an error for user code that failed; it ends with the failing line, or `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
 def _place(name: str, error: BaseException) -> str:
-    """Return the last line of a name's file in an exception's traceback; empty if there is none."""
+    """Return where an exception last passed through the file of `name`; empty if nowhere."""
     file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
@@ -137,7 +138,7 @@ def _place(name: str, error: BaseException) -> str:
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the ``package.module:Object`` behind a name, which may be of that form itself.
+    """Return the ``package.module:Object`` that a registered name stands for, or `name` itself.
 
     Raises:
         AuditError: `name` is neither registered nor of that form.
@@ -152,7 +153,7 @@ def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
     """Check that a function is registered, or can be imported and takes the arguments in `_CALLS`.
 
     Raises:
-        AuditError: as `load`; or it takes other arguments.
+        AuditError: as `load`; or the function takes other arguments.
     """
     if name in registry:
         return
@@ -199,7 +200,7 @@ def naming_extras() -> Iterator[None]:
             f"'fa-audit[{EXTRAS[package]}]'"
         ) from error
     except (ImportError, OSError) as error:
-        # A process at its limit fails at the next import, with the linker's error.
+        # At a system limit the next import fails with an error of the linker.
         for words, limit in _LIMITS.items():
             if words in str(error):
                 raise AuditError(f"{error}; raise the limit of {limit}.") from error

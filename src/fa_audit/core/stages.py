@@ -2,8 +2,8 @@
 
 A digest is a parameter of the stage's jobs: if it changes, their results are made again. Comments,
 docstrings, layout, log messages and errors change no result and are left out. For trainings and
-audits the package's other texts are left out, too, because reports word them anew. Imports no
-torch.
+audits the wording of the package's other texts is left out, too, because it changes no number.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
 _SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
-_UNREAD = {"ctx", "kind", "type_comment", "msg"}  # of syntax trees; msg: of an assert
+# Fields of syntax trees that are left out; msg is the text of an assert.
+_UNREAD = {"ctx", "kind", "type_comment", "msg"}
 
 
 @cache
@@ -138,14 +139,14 @@ def stage_files(stage: str, *entries: str) -> list[Path]:
 
 
 def own_code(*names: str) -> dict[str, str]:
-    """Return the SHA-256 of every user's file that ``package.module:Name`` loads, directly or not.
+    """Return the SHA-256 of every user-defined file that `names` load, directly or by imports.
 
-    Registered names load none.
+    Names have the form ``package.module:Name``. Registered names load no user-defined file.
     """
     digests = {}
     for path in _with_imports(_modules(name for name in names if ":" in name)):
         if not path.is_relative_to(PACKAGE):
-            # Below the checkout without its folder, which differs between machines.
+            # Paths are relative to the checkout, whose folder differs between machines.
             digests[str(path).removeprefix(f"{ROOT}/")] = sha256_of(path)
     return digests
 
@@ -158,8 +159,8 @@ def _with_imports(files: Iterable[Path]) -> list[Path]:
     """Return files and their imports, direct or not, from the rooms in `FOLLOWED` and the user's
     folders.
 
-    `__init__` files of the package are left out, because they hold registries: `code_digest` takes
-    single entries.
+    `__init__` files of the package are left out, because they hold registries: `code_digest` gets
+    the entries that a stage uses.
     """
     found = set(files)
     waiting = list(found)
@@ -192,7 +193,7 @@ def _imported_files(path: Path) -> list[Path]:
     """Return the files of all modules that a file imports, with the ``__init__`` of a user's
     packages.
 
-    A name that is imported from a package may be a module.
+    In ``from package import name``, the name may be a module: its file is returned, too.
     """
     found = [path]
     for node in ast.walk(_tree(path)):
@@ -202,7 +203,7 @@ def _imported_files(path: Path) -> list[Path]:
         elif isinstance(node, ast.ImportFrom):
             within = f"{node.module}." if node.module else ""
             names = [within.rstrip("."), *(within + alias.name for alias in node.names)]
-            # A relative import is searched in its own folder alone.
+            # A relative import is searched only in the package that it names.
             if node.level:
                 folders = [path.parents[node.level - 1]]
         else:
@@ -224,7 +225,8 @@ def _module_file(name: str, *folders: Path) -> Path | None:
         for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
         if folder
     ]
-    return find_module(name, folders or [PACKAGE.parent, *users, Path.cwd()])  # as jobs search
+    # The order in which a job's Python searches.
+    return find_module(name, folders or [PACKAGE.parent, *users, Path.cwd()])
 
 
 @cache
@@ -237,7 +239,7 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _content(path: Path, texts: bool) -> str:
-    """Return a digest of what a file computes.
+    """Return a digest of the parts of a file that can change a result.
 
     Args:
         texts: whether the texts of this package count. Texts in user's files always count, and so
@@ -259,7 +261,7 @@ def _form(node: object, texts: bool) -> str:
         error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return f"Raise({_form(error, texts)})"
     if isinstance(node, ast.JoinedStr):
-        # Python 3.12 has empty parts.
+        # Python 3.12 adds empty parts to f-strings.
         ignored = "^$" if texts else "^$| "
         kept = [part for part in node.values if not _is_text(part, ignored)]
         return f"JoinedStr({_form(kept, texts)})"
@@ -270,7 +272,7 @@ def _form(node: object, texts: bool) -> str:
     parts = []
     for name in node._fields:
         value = getattr(node, name, None)
-        # Versions of Python differ in fields that are empty.
+        # Versions of Python differ in which fields are empty.
         if name not in _UNREAD and value is not None and value != []:
             parts.append(f"{name}={_form(value, texts)}")
     return f"{type(node).__name__}({' '.join(parts)})"

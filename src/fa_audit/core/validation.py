@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fa_audit.core.errors import AuditError, printable, shortened
 
-_MOST_PROBLEMS = 5  # in one message
+_MOST_PROBLEMS = 5  # listed in one message
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Strict(BaseModel):
 
 
 class Tolerant(Strict, extra="ignore"):
-    """As `Strict`, but unknown keys are allowed and ignored."""
+    """A `Strict` mapping that ignores unknown keys."""
 
 
 def _different(values: list[T]) -> list[T]:
@@ -70,7 +70,7 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
 
 def _problems(error: ValidationError, value: Any) -> Iterator[str]:
-    """Yield one line per place; pydantic has one for every member of a union."""
+    """Yield one line for each place; pydantic lists one problem for every member of a union."""
     expected: dict[str, list[str]] = defaultdict(list)
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False):
@@ -78,7 +78,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         if problem["type"] == "missing":
             place = f"{place}.{problem['loc'][-1]}".removeprefix(".")
             found[place] = "."
-        elif problem["type"] == "value_error":  # a validator's text says what it found
+        elif problem["type"] == "value_error":  # our validators name what they found
             message = message.removeprefix("Value error, ")
         else:
             found[place] = f"; found {shortened(problem['input'])}."
@@ -89,7 +89,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
 
 
 def _place(loc: Iterable[int | str], value: Any) -> str:
-    """Return a place in a file, without the names of a union's members that pydantic adds."""
+    """Return a place in a file, such as ``settings.demo``, without pydantic's names of types."""
     parts = []
     for part in loc:
         try:

@@ -1,6 +1,6 @@
 """Norms, growth and angles of rows ``(B, d)``, in float64, for trainings and audits alike.
 
-A quantity that cannot be measured has a reason in place of a value; it is never 0, 1 or NaN.
+A `Measured` quantity that cannot be measured has a reason, not a placeholder such as 0 or NaN.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def cosine(a: Tensor, b: Tensor) -> Measured:
 
 
 def normalised(credit: Tensor, floor: float = RMS_FLOOR) -> Tensor:
-    """Return ``r(a) = a / (rms(a) + floor)``, the root mean square over features, ``(B, d) -> (B,
-    d)``.
+    """Divide rows ``(B, d)`` by their root mean square over features: ``r(a) = a / (rms(a) +
+    floor)``.
     """
     rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
     return credit / (rms + (floor or SMALLEST))
