@@ -59,7 +59,7 @@ def _dataset(
 
 
 def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
-    """List the files of the data set that are missing or have the wrong md5, each with the reason."""
+    """List the data set's files that are missing or have the wrong md5, each with the reason."""
     from torchvision.datasets.utils import check_integrity
 
     meta = [source.meta["filename"], source.meta["md5"]]
@@ -89,7 +89,7 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
             download_and_extract_archive(
                 source.url, root, filename=source.filename, md5=source.tgz_md5
             )
-        except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: md5 of the archive
+        except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: wrong md5
             failure = error
             time.sleep(2**attempt)
     damaged = _damaged(source, root)

@@ -39,7 +39,7 @@ def read_data_file(
 
 
 def joined(checksums: Mapping[str, str]) -> str:
-    """Join the checksums of the description and of every array to one digest."""
+    """Combine the checksums that `checksums` returns into one digest."""
     return hashlib.sha256("".join(checksums.values()).encode()).hexdigest()
 
 

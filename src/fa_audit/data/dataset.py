@@ -27,7 +27,7 @@ from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, joined, read_d
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Images, labels, and how they are scaled and augmented.
+    """Images, labels, and the settings by which images are scaled and augmented.
 
     Attributes:
         name: the registered name, or ``package.module:function``; `prepare_data_file` sets it.
@@ -36,9 +36,9 @@ class Dataset:
         classes: number of classes.
         scale: the pixel value that means 1.0.
         mean, std: per-channel normalisation of ``pixel / scale``.
-        padding: random crops come from images with this many zero pixels on each side; 0 turns them
-            off.
-        flip: mirror half of the training images.
+        padding: random crops come from images with this many zero pixels on each side; 0 turns
+            cropping off.
+        flip: whether to mirror a random half of the training images.
     """
 
     name: str = ""
@@ -66,7 +66,7 @@ class Dataset:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return everything but the arrays."""
+        """Return all fields except the arrays, by name."""
         names = [field.name for field in fields(self)]
         return {name: getattr(self, name) for name in names if name not in ARRAYS}
 
@@ -77,12 +77,12 @@ class Dataset:
     def normalise(self, images: Tensor) -> Tensor:
         """Return float32 copies of images ``(B, C, H, W)``: ``(pixel / scale - mean) / std``."""
         mean, std = self._moments
-        # To save memory, only one copy is made, and changed in place.
+        # One copy, changed in place, saves memory.
         return images.to(torch.float32, copy=True).sub_(mean).div_(std)
 
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
-        """Return mean and std of stored pixels, ``(1, C, 1, 1)``, moved to the images' device once."""
+        """Return mean and std of stored pixels, ``(1, C, 1, 1)``, on the images' device."""
         moments = torch.tensor((self.mean, self.std)).view(2, 1, -1, 1, 1)
         mean, std = self.scale * moments.to(self.train_images.device)
         return mean, std
@@ -91,7 +91,8 @@ class Dataset:
 def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
     """Hold out the last samples of the training set.
 
-    Return the data set without them, and one that has them as its test set.
+    Return the data set without these samples, and a data set that has them as its test set (None if
+    `fraction` is 0).
 
     Args:
         fraction: share of the training set, rounded to at least one sample; 0 holds out nothing.
@@ -113,7 +114,7 @@ def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None
 
 
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
-    """Write the arrays and settings, each with its SHA-256."""
+    """Write a data set to a safetensors file, with the SHA-256 of its settings and of each array."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
     described = dataset.described
     text = json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)
@@ -128,8 +129,8 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
         data_root: folder that has, or receives, the downloaded files; ``~`` is the home folder.
 
     Raises:
-        AuditError: the data set is unknown, it cannot be obtained, or its arrays do not fit each
-            other.
+        AuditError: the data set is unknown, it cannot be obtained, or its arrays or settings do
+            not fit each other.
     """
     dataset = call("dataset", DATASETS, name, Dataset, Path(data_root).expanduser())
     with naming_errors("dataset", DATASETS, name):
@@ -141,7 +142,7 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
 
 
 def _check_arrays(dataset: Dataset) -> None:
-    """Check shapes, types and values of arrays and normalisation."""
+    """Raise an `AuditError` if arrays or normalisation have a wrong shape, type or value."""
     shape = dataset.image_shape
     for part in ("train", "test"):
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
@@ -172,7 +173,7 @@ def _check_arrays(dataset: Dataset) -> None:
 
 
 def load_dataset(path: str | Path) -> Dataset:
-    """Read a file of `save_dataset` onto the CPU, and compare it with its SHA-256.
+    """Read a data set that `save_dataset` wrote, onto the CPU, and check its SHA-256.
 
     Raises:
         AuditError: the file is missing, truncated, foreign or altered.
@@ -205,7 +206,7 @@ def crop_and_flip(
         padded: ``(N, C, H + 2p, W + 2p)``.
         index: ``(B,)`` images to take.
         rows, columns: ``(B,)`` top left corners of the crops, 0..2p.
-        flips: ``(B,)`` bool, or 0 and 1: mirror after the crop.
+        flips: ``(B,)`` bool, or 0 and 1: whether to mirror an image after its crop.
         size: ``(H, W)``.
     """
     # A view (N, C, 2p + 1, 2p + 1, H, W) of every crop.
@@ -222,8 +223,8 @@ def training_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate once over the training set, shuffled and augmented; the last batch may be smaller.
 
-    All random numbers are drawn at once from the CPU `generator`, so that every device gets the
-    same draws. They are moved at once, so that no step waits for a copy.
+    All random numbers of the epoch are drawn first, from the CPU `generator`, so that every device
+    gets the same draws. They are moved to the device together, so that no step waits for a copy.
 
     Args:
         padded: ``pad(dataset.train_images, dataset.padding)``, made once per run.
@@ -241,7 +242,7 @@ def training_batches(
 def evaluation_batches(
     dataset: Dataset, batch_size: int = 128, limit: int | None = None
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the first `limit` unshuffled test batches (all of them without a limit), normalised."""
+    """Return the first `limit` unshuffled, normalised test batches; without a limit, all of them."""
     parts = zip(dataset.test_images.split(batch_size), dataset.test_labels.split(batch_size))
     return [(dataset.normalise(images), labels) for images, labels in list(parts)[:limit]]
 
@@ -251,8 +252,8 @@ def stability_batches(
 ) -> list[tuple[Tensor, Tensor]]:
     """Return up to `limit` unshuffled test batches of one size, and at least `fewest` of them.
 
-    If the test set is too small for `fewest` batches of `batch_size`, batches are smaller. Samples
-    that fill no batch are left out.
+    If the test set is too small for `fewest` batches of `batch_size`, the batches are smaller.
+    Samples left over at the end, too few for a batch, are dropped.
     """
     size = max(1, min(batch_size, len(dataset.test_labels) // fewest))
     return [batch for batch in evaluation_batches(dataset, size, limit) if len(batch[1]) == size]

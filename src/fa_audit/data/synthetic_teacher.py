@@ -1,4 +1,4 @@
-"""Gaussian inputs labelled by a fixed random network: the control on which nothing should fire.
+"""Gaussian inputs labelled by a fixed random network: the control on which no check should fire.
 
     x ~ N(0, I), 16 entries, as images of 1 x 4 x 4;    label = argmax of standardised W2 |W1 x|,
     16 hidden units W1 ~ N(0, 1 / 16),    W2 ~ N(0, 1 / 16),    ten classes; each output has mean 0
@@ -9,9 +9,9 @@ blocks stays near chance, and only trained blocks help. Standardised outputs mak
 equally frequent.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
-everything above is ours. So is the small number of samples, which bounds the number of steps: DFA's
-states grow with every step. Here the paper's 80 epochs raise the scale flag; 20 do not
-(docs/methods.md). The split is fixed, so that a run's seed changes the student only.
+they do not say how it is made, and this teacher is our own. Few samples keep the number of steps
+small, because DFA's states grow with every step: here D1 fires after the paper's 80 epochs, but not
+after 20 (docs/methods.md). The split is fixed, so that a run's seed changes the student only.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SEED = 0
 
 
 def synthetic_teacher(data_root: Path) -> Dataset:
-    """Draw 2,000 training and 2,000 test inputs of 1 x 4 x 4, ten classes; `data_root` is unused."""
+    """Draw 2,000 training and 2,000 test inputs, 1 x 4 x 4, ten classes; `data_root` is unused."""
     randomness = generator(SEED, "synthetic teacher")
     images = torch.randn(TRAIN + TEST, *SHAPE, generator=randomness)
-    # In float64, so that rounding decides no label.
+    # Float64 keeps rounding from deciding labels.
     x = images.flatten(1).double()
     outputs = (x @ _weights(x.shape[1], HIDDEN, randomness)).abs() @ _weights(
         HIDDEN, CLASSES, randomness
