@@ -51,7 +51,7 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *_EXPORTS])
 
 
-if not TYPE_CHECKING:  # to a type checker it would mean that every name exists
+if not TYPE_CHECKING:  # a type checker would take __getattr__ to mean that every name exists
 
     def __getattr__(name: str) -> object:
         if name not in _EXPORTS:

@@ -2,8 +2,8 @@
 loss?
 
 A model can replace its own backward pass: by autograd functions that implement feedback alignment,
-by straight-through or surrogate gradients, by ``detach``. Only models in which
-`fa_audit.audit.backward` finds such a part are compared.
+by straight-through or surrogate gradients, by ``detach``. Only models in which `custom_parts` finds
+such a part are compared.
 
 Shapes: B batch, d width of a state, M directions.
 """
@@ -34,17 +34,19 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
 SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is checked
-# Relative to the state's length; those most likely to decide come first.
+# Step lengths relative to the state's length; those most likely to decide come first.
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
-_AWAY = 1e-2  # relative distance from the state, since kinks and ties lie exactly at states
-# Relative error that a correct derivative may have by the step's square and by crossed kinks.
+# Slopes are taken at this relative distance from a state: kinks and ties lie exactly at states.
+_AWAY = 1e-2
+# Largest relative error of a correct derivative, due to the step's square and to crossed kinks.
 TOLERANCE = 1e-3
-# Rounding grows tenfold from step to step, so two slopes of rounding never agree this well.
+# Two slopes agree if their distance is at most this share of their distance from the gradient.
+# Slopes that are mere rounding never do: their error grows tenfold from step to step.
 _CLOSER = 0.1
-# Relative error of a gradient's prediction if rounding turns the forward pass into a staircase.
+# If a gradient predicts a slope to within this relative error, stairs in the loss may be rounding.
 _ROUGH = 0.3
-ROUNDING = 1e-14  # of a difference of two losses, relative to the losses or the logits
-DIRECTIONS, _STEP = 32, 1e-6  # estimate a norm with a standard error of an eighth
+ROUNDING = 1e-14  # error of a difference of two losses, relative to the losses or the logits
+DIRECTIONS, _STEP = 32, 1e-6  # give a norm a relative standard error of 1/8
 
 
 def check_backward(
@@ -65,7 +67,7 @@ def check_backward(
 
     Returns:
         The states found, each with a reason: ``untrue`` if the gradient is wrong; ``rough`` if the
-        differences show nothing; ``small`` if gradient and differences are so small that at most
+        differences are unclear; ``small`` if gradient and differences are so small that at most
         one step exceeds rounding.
     """
     # Every direction costs two passes a step: a few samples show a wrong derivative, too.
@@ -75,7 +77,7 @@ def check_backward(
     smallest = truth.logits[:few].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
-        # `shift` moves the vector that is read, whatever the shape of the state.
+        # `shift` adds to the (B, d) vector that the audit reads, whatever the state's shape.
         logits = twin.logits_from(state, twin.shift(starts[state], move))
         return loss_fn(logits, targets.clone())
 
@@ -95,17 +97,18 @@ def check_backward(
 def _slopes(
     loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the slopes of `loss` along moves ``(M + 1, B, d)``: predicted by its gradient, and
-    found.
+    """Return the slopes of `loss` along M moves: those that its gradient predicts, and those that
+    central differences measure.
 
-    The found slopes are those of the steps that float64 resolves, the longest step first. The list
-    ends early at a step that agrees.
+    The list has one tensor ``(M,)`` of measured slopes for each step that float64 resolves, the
+    longest step first. No further step is tried once measured and predicted slopes agree.
 
     Args:
-        moves: moves as long as the state; the last one, shortened, is where the gradient is taken.
-        smallest: the smallest difference of two losses that is more than rounding.
+        moves: ``(M + 1, B, d)``, as long as the state. The last one, times `_AWAY`, leads from the
+            state to the point where slopes are taken.
+        smallest: the smallest difference of two losses that exceeds rounding.
     """
-    # A little beside the state, since kinks and ties lie exactly at it.
+    # Not at the state itself, where kinks and ties lie.
     base = (_AWAY * moves[-1]).requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(base), base)
@@ -117,7 +120,7 @@ def _slopes(
             below = [loss(base - step * move) for move in moves[:-1]]
         # Central differences cancel terms even in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
-        # The longer of both: a gradient of 0 is wrong where the loss changes.
+        # The larger of both norms: if the loss changes, a gradient of 0 is wrong.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -128,14 +131,14 @@ def _slopes(
 
 
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
-    """Return whether slopes at neighbouring steps agree with each other, but not with the gradient.
+    """Return whether slopes of neighbouring steps agree with each other, but not with the gradient.
 
-    A loss with stairs has slopes of 0 at short steps. If the gradient roughly predicts its longer
-    steps, the stairs may be rounding.
+    A loss with stairs has slopes of 0 at short steps. If the gradient roughly predicts the slope at
+    some step, the stairs may come from rounding, and their flat slopes are no evidence.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):
-        # Both far shorter than predicted: a step of a staircase.
+        # Both slopes are far below the prediction: the moves stay on one stair.
         flat = max(one.norm(), other.norm()) <= _CLOSER * predicted.norm()
         off = min((one - predicted).norm(), (other - predicted).norm())
         if (one - other).norm() <= _CLOSER * off and not (flat and staircase):
@@ -154,24 +157,24 @@ def norms_along_directions(
     """Estimate median ``||g_l||`` of a mean loss from its changes along random directions, without
     a backward pass.
 
-    The mean square of a vector along random unit vectors is its squared length over d.
+    A vector's component along a random unit vector has the mean square ``||g_l||^2 / d``.
 
     Returns:
         The norm; NaN if the loss is neither the mean nor the sum of its samples' losses.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
-    # Relative to the state, whose length may be anything.
+    # Moves are relative to the state's length, which may be of any size.
     moves = _STEP * _moves(h, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
-    # Central differences; the moves have their length already.
+    # Central differences; `moves` have their full length, so it is multiplied by 1 and -1.
     above = loss_changes(twin, state, start, targets, moves, 1, losses)
     below = loss_changes(twin, state, start, targets, moves, -1, losses)
     slopes = (above - below) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * h.shape[-1]).sqrt()
-    # The loss ignores samples with NaN, and has no gradient there.
+    # NaN marks samples that the loss ignores; their gradient is 0.
     counted = int((~lengths.isnan()).sum())
     return float(lengths.nan_to_num(0).median()) / counted if counted else math.nan
 
@@ -183,23 +186,22 @@ def _moves(h: Tensor, state: int, count: int) -> Tensor:
     """
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
-    # Drawn on the CPU: every device moves states alike.
+    # Drawn on the CPU, so that every device gets the same moves.
     randomness = generator(0, "audit", "backward", state)
     drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=randomness).to(h.device)
     return lengths[:, None] * F.normalize(drawn, dim=-1)
 
 
 PACKAGE = f"{__name__.partition('.')[0]}."
-# Access to grad_fn counts, since a hook on a node needs the node.
+# Access to grad_fn counts, because code that hooks a graph node gets the node from it.
 _HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
 
 
 def custom_parts(module: nn.Module, run: Callable[[], Tensor]) -> list[str]:
-    """Name everything that may make gradients differ from the derivative of the loss.
+    """Name every part of a model that may make gradients differ from the derivative of the loss.
 
-    Nothing is named if only torch's own operations run.
-
-    Hooks on parameters are left out: they change no gradient of a state.
+    The list is empty if the model only chains torch operations that keep the graph. Hooks on
+    parameters are left out: they change no gradient of a state.
 
     Args:
         module: the network, whose modules may have backward hooks.
@@ -218,7 +220,7 @@ def custom_parts(module: nn.Module, run: Callable[[], Tensor]) -> list[str]:
 class _Watch(TorchFunctionMode):
     """Record calls that cut the graph or attach hooks to it.
 
-    It sees what Python code calls, not what runs inside of an operation of torch.
+    It sees the torch functions that Python code calls, not what runs inside them.
     """
 
     def __init__(self) -> None:
@@ -232,7 +234,7 @@ class _Watch(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        # Asked before the call, since detach_ removes the gradient.
+        # Checked before the call, since detach_ changes its argument.
         given = tree_leaves((args, kwargs))
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in given)
         returned = func(*args, **(kwargs or {}))
@@ -252,14 +254,14 @@ def _caller() -> str:
 
 
 def _cuts(func: Any, returned: Any) -> Iterator[str]:
-    """Name what a call on a tensor with gradients does to the graph."""
+    """Name the ways in which a call on a tensor with gradients cuts the graph or hooks into it."""
     name = getattr(func, "__name__", "")
-    if name in ("__get__", "__set__"):  # of an attribute
+    if name in ("__get__", "__set__"):  # an attribute is read or set
         name = func.__self__.__name__ + ("=" if name == "__set__" else "")
-    # Whoever asks for a node may hang a hook on it.
+    # Code that asks for a node may attach a hook to it.
     if name in _HOOKS:
         yield _HOOKS[name]
-    # Such hooks may hand the backward pass other tensors than the forward pass saved.
+    # These hooks may give the backward pass other tensors than the forward pass saved.
     if torch._C._autograd._top_saved_tensors_default_hooks(True):
         yield "hooks on saved tensors"
     if name.endswith("_like") or name.startswith("new_"):  # these use the shape only
@@ -289,7 +291,7 @@ def _functions(output: Tensor) -> Iterator[str]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        # A Function of Python; `_forward_cls` is the user's class behind torch's own.
+        # An autograd.Function in Python; `_forward_cls` is the user's class behind torch's.
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
             yield f"{made_by.__module__}.{made_by.__qualname__}"
@@ -304,7 +306,7 @@ def _hooked(module: nn.Module) -> Iterator[str]:
     if hooks_of_all._global_backward_hooks or hooks_of_all._global_backward_pre_hooks:
         yield "a backward hook on all modules"
     for part in module.modules():
-        # Both kinds: before and behind the module's own backward pass.
+        # Hooks that run before and after the module's own backward pass.
         if part._backward_hooks or part._backward_pre_hooks:
             yield f"a backward hook on {type(part).__name__}"
         if isinstance(part, torch.jit.ScriptModule):

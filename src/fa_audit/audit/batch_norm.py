@@ -30,8 +30,8 @@ STEPS = 40  # last steps of the training, which are repeated
 
 
 def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[str, float | None]:
-    """Return the largest growth and the median norms of ``h_L`` and ``g_L``; empty if no BatchNorm
-    layer trains.
+    """Return the largest growth and the median norms of ``h_L`` and ``g_L`` under twice-updated
+    statistics; empty if no BatchNorm layer trains.
 
     Args:
         dataset: on the learner's device.
@@ -43,7 +43,7 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
     layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training]
     if not layers:
         return {}
-    # One update with this momentum equals two by the same batch.
+    # One update with this momentum equals two updates by the same batch.
     for layer in layers:
         layer.momentum = 1 - (1 - (layer.momentum or 0.0)) ** 2
     with torch.no_grad():
@@ -65,7 +65,7 @@ def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterable[T
     padded = pad(dataset.train_images, dataset.padding)
     steps = math.ceil(len(dataset.train_labels) / spec.batch_size)
     found: deque[Tensor] = deque(maxlen=STEPS)
-    # The streams of epochs are independent: only the last ones are drawn again.
+    # Epochs have independent random streams, so that only the last epochs are drawn again.
     for epoch in range(max(0, epochs - math.ceil(STEPS / steps)), epochs):
         stream = generator(spec.seed, "epoch", epoch)
         for x, _ in training_batches(dataset, padded, spec.batch_size, stream):

@@ -4,12 +4,12 @@ chance.
 Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a
 direction for its output ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and
 ``loss_i`` the loss of sample i. Every metric compares ``a_l`` at the block's output, with
-``g_{l+1}``. Its twin ``..._at_input`` compares ``a_l`` at the block's input, with ``g_l``, as
-published numbers do: without a skip, this gradient is unrelated to the credit.
+``g_{l+1}``. The metric ``..._at_input`` compares ``a_l`` at the block's input, with ``g_l``, as
+published numbers do. In a block without a skip, this gradient is unrelated to the credit.
 
 The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in
 its own precision; everything else is computed on a float64 copy. A value that cannot be measured is
-absent with its reason.
+None and has a reason.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from fa_audit.protocol.evidence import REASONS, Missing
 
 # Unit directions per sample, M.
 DIRECTIONS = 32
-# Length of a perturbation.
+# Length of the moves with which rho is measured.
 EPS = 1e-3
-# Length of a nudge, in units of the state's entries.
+# Root mean square of a nudge over features, in units of the state.
 _ETA = 0.01
-# Draws of every null.
+# Draws of random credits, and of fresh feedback, for every null.
 DRAWS = 20
-# Relative distance allowed between a batch's loss and its samples' mean or sum.
+# Largest relative difference between a batch's loss and the mean or sum of its samples' losses.
 _SAME = 1e-4
-# Entries of the moved states in one pass: more do not fit into the cache.
+# Most entries of moved states in one pass: more do not fit into the cache.
 _AT_ONCE = 2**16
-# Suffix of a metric -> its state's distance from h_l: a block's output is h_{l+1}.
+# A metric's suffix -> k: it compares a_l at h_{l+k}, the block's output (1) or input (0).
 _SIDES = {"": 1, AT_INPUT: 0}
-RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
+RESHAPED = "the block changes the shape of its state: the credit does not fit its input"
 LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
 _OF_METHODS = ("residual_ratio", "bridge_residual")
@@ -59,7 +59,7 @@ DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), 
 Block = dict[str, Measured]
 # The `alignment` of every block, for every draw of the feedback.
 Fresh = Sequence[Sequence[Block]]
-# Logits (B, C) and targets to the loss of every sample (B,).
+# A function of logits (B, C) and targets that returns the loss of every sample (B,).
 Losses = Callable[[Tensor, Tensor], Tensor]
 _cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
@@ -80,7 +80,7 @@ class CreditReport:
     drift: Block = field(default_factory=dict)
 
     def without(self, missing: Mapping[int, Missing]) -> CreditReport:
-        """Drop the metrics that use the gradient at states where it is not known."""
+        """Replace metrics that need a gradient in `missing` by the reason why it is missing."""
         if not missing or not self.blocks:
             return self
         blocks = []
@@ -94,7 +94,7 @@ class CreditReport:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
         deep = deep_means(blocks)
-        # The means over draws include every block, and cannot be formed again without one.
+        # These means over draws include every block, and cannot be formed anew without one.
         for side, step in _SIDES.items():
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
@@ -130,10 +130,10 @@ def compared(
 
 
 def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) -> Losses:
-    """Return the loss of every sample, if the batch's loss is their mean or their sum.
+    """Return a function that computes the loss of every sample.
 
     Raises:
-        AuditError: the batch's loss is neither.
+        AuditError: the loss of the batch is neither the mean nor the sum of its samples' losses.
     """
     if loss_fn is F.cross_entropy:
         return _cross_entropies
@@ -158,14 +158,18 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
 
 
 def deep_means(blocks: Sequence[Block]) -> Block:
-    """Average over the blocks l >= 1 the metrics by which runs are compared."""
+    """Average each metric in `DEEP` over the blocks l >= 1; runs are compared by these means."""
     measured = blocks[0] if blocks else DEEP
     return {name: deep_mean(blocks, name) for name in DEEP if name in measured}
 
 
 def nulls(fresh: Fresh, reason: str) -> Block:
-    """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at output and
-    input.
+    """Return the null distribution of the mean cosine over the blocks l >= 1, at output and input:
+    mean and standard deviation over draws of fresh feedback.
+
+    Args:
+        fresh: the `alignment` of every draw; may be empty.
+        reason: why there is no value, if there are no draws.
     """
     found = {}
     for side in _SIDES:
@@ -175,7 +179,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
 
 
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
-    """Return one block's cosine over all draws of the feedback, at output and input."""
+    """Return the null distribution of one block's cosine; arguments are as in `nulls`."""
     found = {}
     for side in _SIDES:
         cosines = [draw[layer][f"cosine{side}"] for draw in fresh]
@@ -186,8 +190,8 @@ def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
 def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
     """Compare credits ``a_0..a_{L-1}`` with the gradients ``g_0..g_L``, all ``(B, d)``.
 
-    ``cosine`` has no epsilon; ``clamped_cosine`` has torch's. ``credit_norm`` is the median over
-    samples of ``||a_l||``.
+    ``cosine`` has no epsilon; ``clamped_cosine`` is torch's, which has one. ``credit_norm`` is the
+    median over samples of ``||a_l||``.
     """
 
     def angles(a: Tensor, state: int) -> Block:
@@ -213,13 +217,13 @@ def against_the_loss(
 ) -> list[Block]:
     """Correlate every credit with true changes of the loss, and nudge the states along it.
 
-    Ceiling and floor of the correlation come from the true gradient and from random credits.
+    The true gradient's correlation is the ceiling for credits, that of random credits the floor.
 
     Args:
         network: in float64.
         seed: of the random directions.
-        starts: the whole states ``h_0..h_L``.
-        targets: one row a sample.
+        starts: the states ``h_0..h_L`` in the blocks' own shapes, such as ``(B, T, d)``.
+        targets: one row for each sample.
         credits: ``a_0..a_{L-1}``; None leaves a block out.
         gradients: ``g_0..g_L``, ``(B, d)``.
         directions: M.
@@ -288,13 +292,13 @@ def loss_changes(
 
     Args:
         layer: ``l``.
-        h: the whole state ``h_l``; its vector is moved.
+        h: the state ``h_l`` in the block's own shape; the vector that is read from it is moved.
         targets: one row a sample.
         directions: ``v``, ``(M, B, d)``.
         length: the length of the moves, in units of the state.
-        losses: every sample's loss at ``h_l``.
+        losses: computes every sample's loss from logits and targets.
     """
-    # A described model runs whole batches, each as it was given.
+    # A model with a `Description` may take one batch size only: one direction a pass.
     several = 1 if isinstance(network, DescribedNetwork) else max(1, _AT_ONCE // h.numel())
 
     def after(deltas: Tensor) -> Tensor:
@@ -312,8 +316,9 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     """Compute ``rho``, the Pearson correlation over directions and samples of ``<a, v>`` with the
     true loss change.
 
-    `n` and `n_valid` count pairs. The length of the perturbation cancels, and so does a positive
-    factor that all credits share. A factor that differs between samples does not.
+    `n` and `n_valid` count pairs of a direction and a sample. The length of the perturbation
+    cancels, and so does a positive factor that all credits share. A factor that differs between
+    samples does not cancel.
 
     Args:
         credit: ``a``, ``(B, d)``.
@@ -328,7 +333,7 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     if n_valid < 2:
         return without_value("fewer than two pairs of a finite prediction and a finite loss change")
     rows = torch.stack([predicted[usable], true[usable]])
-    # Compared exactly: a constant less its mean leaves rounding, which correlates with anything.
+    # An exact test: a constant minus its mean leaves rounding, which correlates with anything.
     constant = rows.amin(dim=1) == rows.amax(dim=1)
     if constant[0]:
         return without_value("the credit predicts the same change of loss in every direction")
@@ -348,14 +353,14 @@ def nudging(
     losses: Losses = _cross_entropies,
 ) -> Measured:
     """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative if the credit lowers
-    the loss.
+    the loss. r is `normalised`.
 
     Args:
         layer, h, targets, losses: as in `loss_changes`.
         credit: ``a``, ``(B, d)``; rows that are zero or not finite are left out.
         eta: the nudge's root mean square over features, in units of the state.
     """
-    # One length for all samples: only directions count.
+    # `normalised` gives all samples' credits one length: only their directions count.
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     usable = unit(credit)[1] & change.isfinite()
     return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")

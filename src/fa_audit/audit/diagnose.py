@@ -69,8 +69,8 @@ def diagnose(
     """Audit a network.
 
     Args:
-        model: any module with `HookPoint` modules in its forward pass, or with a `description`; one
-            of this package's networks, or one of the reference contract
+        model: a module with `HookPoint` modules in its forward pass, or any module with a
+            `description`; a network of this package, or one that follows the reference contract
             (`fa_audit.networks.description`).
         eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With
             fewer than 8 the cross-batch stability is not evaluated.
@@ -79,20 +79,22 @@ def diagnose(
         frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation
             and its embedding trained by the method's own credit. Without it depth utility is not
             evaluated.
-        layer_for_stability: state for the cross-batch stability; default ``max(1, (L + 1) // 2)``.
+        layer_for_stability: index l of the state for the cross-batch stability; default
+            ``max(1, (L + 1) // 2)``.
         thresholds: limits of the checks; default the paper's.
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
-        description: where the model's states are; without it the model must follow the contract.
+        description: where the model's states are; without it the model needs `HookPoint` modules or
+            must follow the contract.
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, a function that returns the
             credits of your own implementation on a batch, in evaluation mode. ``a_l`` is a
             direction for the output of block l, ``states[l + 1]``, and has its shape, or that of
-            the vector ``(B, d)`` that is read of it. The report then has every credit metric.
+            the vector ``(B, d)`` that is read from it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
-            feedback for every number, which give the cosines a null. Equal draws count once. The
-            number seeds torch's global stream.
-        directions: number of moves of every state by which credits are compared with the loss;
-            fewer take less time.
+            feedback for every number; they give the null of the cosines. Equal draws count once.
+            The number seeds torch's global stream.
+        directions: number of random moves of every state by which credits are compared with
+            changes of the loss; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
         loss_fn: the loss whose gradients are taken, a function of logits ``(B, C)`` and labels; by
             default the cross-entropy. A module is put in evaluation mode. D2's limit was calibrated
@@ -105,14 +107,14 @@ def diagnose(
         paired_hits: two sequences of true or false, one entry a test sample: whether this network
             classifies it correctly, and whether its own frozen baseline does. The margin's interval
             is then formed over pairs, and narrower.
-        stability_batches: 8 to 10 smaller batches for the cross-batch stability, if the test set is
-            too small for that many of 128; everything else then comes from `sample`.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability alone, if the test
+            set is too small for that many batches of 128.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that contradict the accuracies, a
             layer that does not exist, a network that does not follow the contract or that computes
-            something else each time, a description that does not fit the model, a non-scalar loss,
-            or invalid credits.
+            something else at every pass, a description that does not fit the model, a non-scalar
+            loss, or invalid credits.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -141,7 +143,7 @@ def diagnose(
         given["stability_batches"] = stability_batches
     inside = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
-        # Norms are of one batch, C is over many; each may have batches of its own.
+        # Norms are measured on one batch, C over many; each may have its own batches.
         sample, over = (first or batches or others)[0], others or batches
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
@@ -157,12 +159,12 @@ def diagnose(
                 credits, model, network, *sample, measured, draw, directions, blocks
             )
         evidence = measure(network, batches, layer_for_stability, measured, sample, over)
-        # Only for a cross-entropy is it known where mean predictions should lie.
+        # With a cross-entropy, mean predictions should equal class frequencies.
         if measured is F.cross_entropy:
             evidence = _with_frequencies(evidence, network, over, limits)
         ignored, passes = ignored_by(loss_fn), []
-        # For other losses nobody knows which class the outputs mean. Without an accuracy there is
-        # nothing that the batches could contradict.
+        # Other losses do not tell which class an output means. Without an accuracy, the batches
+        # have nothing to contradict.
         if is_cross_entropy(loss_fn) and not (headline_acc is own is None):
             passes = passes_of(network, batches, ignored)
         warnings += accuracy_warnings(passes, headline_acc, own)
@@ -172,7 +174,7 @@ def diagnose(
     if measured is not F.cross_entropy:
         name = getattr(measured, "__name__", type(measured).__name__)
         notes = "; ".join(filter(None, [notes, f"gradients of {name}"]))
-    # Metrics that compare with a gradient that the backward pass does not give are dropped.
+    # Drop metrics that need gradients which the backward pass does not give correctly.
     credit = credit.without(evidence.missing)
     facts = {
         "method": method_name,
@@ -198,7 +200,7 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
     """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn
-    # Modules compare by identity; as text their attributes show weight, smoothing and reduction.
+    # Modules compare by identity; the text of their attributes has weight, smoothing, reduction.
     default = nn.CrossEntropyLoss().train(loss_fn.training)
     if str(vars(loss_fn)) != str(vars(default)):
         return loss_fn
@@ -213,7 +215,7 @@ def _with_frequencies(
     stability = CHECKS["stability"].evaluate(evidence.replace(thresholds=limits))
     if not stability.fires:
         return evidence
-    # As in C itself, a small last batch does not count.
+    # C leaves a small last batch out, too.
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     found = frequencies(network, large, evidence.stability.layer)
     return evidence.replace(frequencies=found)
@@ -222,7 +224,7 @@ def _with_frequencies(
 def _about(model: nn.Module, network: Network, x: torch.Tensor) -> dict[str, Any]:
     """Record how an audit was made, as JSON types."""
     first = next(iter((*network.parameters(), *network.buffers(), x)))
-    # Networks of this package have no description: all of their layers lie between states.
+    # Only described models have `past`, the share of the inputs' effect that bypasses a state.
     past = list(getattr(network, "past", ()))
     return {
         "model": f"{type(model).__module__}.{type(model).__qualname__}",

@@ -64,7 +64,7 @@ def measure(
     """
     middle = layer_for_stability
     if middle is None:
-        # The state behind half of the blocks; with one block it is the last state.
+        # The state after half of the blocks; with one block, the last state.
         middle = min(network.depth, max(1, (network.depth + 1) // 2))
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches
@@ -76,7 +76,7 @@ def measure(
         means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
     layers = _layers(truth, twin)
     growth_interval, gradient_interval = _intervals(truth, layers, twin)
-    # A mean over batches needs the true gradient at that state.
+    # C needs the true gradient at its state.
     around = None
     if middle in twin.missing:
         measured = Measured(None, len(means), 0, REASONS[twin.missing[middle]])
@@ -114,7 +114,8 @@ def _mean_gradients(
     Also return whether the states, gradients and logits of all batches are finite.
 
     Args:
-        sample, of_sample: a batch that may be one of these, and its reference.
+        sample, of_sample: a batch and its `reference`, which is not computed again if the batch is
+            one of `batches`.
     """
     # Small batches run, too, because all samples are checked for finite values.
     means, finite, least = [], True, least_size(batches)
@@ -127,15 +128,15 @@ def _mean_gradients(
     widths = sorted({len(mean) for mean in means})
     if len(widths) > 1:
         raise AuditError(
-            f"eval_batches: the vectors that are read of h_{layer} have {listed(map(str, widths))}"
-            " entries; expected as many in every batch: inputs of one shape, or a reading of one"
-            " token or of a mean."
+            f"eval_batches: the vectors read from h_{layer} have {listed(map(str, widths))}"
+            " entries; expected the same number in every batch. Give inputs of one shape, or read"
+            " one token or a mean."
         )
     return means, finite
 
 
 def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
-    """Return a mask ``(B,)`` of the samples that count in a loss; all of them if none does.
+    """Return a mask ``(B,)`` of the samples that count in a loss; it selects all if none counts.
 
     A sample does not count if its gradient is zero and its label is the one that the loss ignores.
     """
@@ -152,7 +153,7 @@ def ignored_by(loss_fn: LossFunction) -> int:
 
 
 def part_of(truth: Reference, samples: Tensor) -> Reference:
-    """Keep the rows of some samples of a reference."""
+    """Return a reference that holds only the rows in the mask `samples`."""
     rows = itemgetter(samples)
     return replace(
         truth,
@@ -200,7 +201,7 @@ def _intervals(
 
 
 def _layers(truth: Reference, twin: _Double) -> list[State]:
-    """Build one entry per state."""
+    """Build the record of every state: norms, growth, errors of float32, distance from ``h_0``."""
     norms = [median_norm(h) for h in truth.states]
     growths, samples = [*growth(norms), None], len(truth.logits)
     layers = []
@@ -210,7 +211,7 @@ def _layers(truth: Reference, twin: _Double) -> list[State]:
         else:
             agreement = float32_agreement(g, twin.truth.gradients[layer])
             moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
-        # There is no true gradient at this state to agree with.
+        # At such a state no true gradient is known, with which float32 could agree.
         if layer in twin.missing:
             agreement = _without_value(samples, REASONS[twin.missing[layer]])
         gradient = twin.estimates.get(layer, median_norm(g))
@@ -278,7 +279,10 @@ class _Double:
     """The recomputation in float64 of the samples that count, or why there is none.
 
     Attributes:
-        estimates: median ``||g_l||`` where the backward pass does not give it.
+        truth: the `reference` of these samples, or None.
+        problem: why `truth` is None, or why the comparison of the backward pass failed.
+        estimates: median ``||g_l||`` by state, if the backward pass gives a wrong one; NaN if it is
+            unknown.
         missing, unchecked: as in `Evidence`.
     """
 
@@ -303,7 +307,7 @@ def _measure_double(
                 _compare_backward(found, twin, x, labels, loss_fn, whole, counted)
     except Exception as error:  # external code may raise anything; the audit goes on without this
         found.problem = first_line(error)
-        # If only the comparison failed, the recomputation is still valid.
+        # If only the comparison failed, `truth` stays valid.
         if found.truth is None:
             found.problem = f"float64 recomputation failed: {found.problem}"
         if custom:
@@ -327,7 +331,7 @@ def _compare_backward(
     whole: Reference,
     counted: Tensor,
 ) -> None:
-    """Add the states whose gradient is not the derivative of the loss, and estimates of its norm.
+    """Add to `found` the states with a wrong gradient, and estimates of the true gradient's norm.
 
     Args:
         twin, x, labels, loss_fn: in float64.
@@ -335,7 +339,7 @@ def _compare_backward(
             `counted`.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
-    # A mean loss divides by the number of samples that count.
+    # A loss may divide by all samples, or by those that count.
     share = 1.0
     if not counted.all():
         share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
@@ -363,15 +367,15 @@ def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) 
 
 
 def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
-    """Compare mean predictions with class frequencies, and recompute C at ``h_layer`` without their
-    difference.
+    """Compare mean predictions with class frequencies, and recompute C at ``h_layer`` with a
+    refitted bias, which removes their difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    # All batches at once, as C is about what they share.
+    # All batches together: C is about what they have in common.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
-    # The bias is refitted on the first half of the batches and judged on the other.
+    # The bias is refitted on the first half of the batches; C is recomputed on the other half.
     first = sum(len(each.labels) for each in passes[:half])
     bias = _refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
 

@@ -38,7 +38,7 @@ from fa_audit.networks.trace import LossFunction, in_double, is_dense, reference
 # The seed of random directions and random credits.
 SEED = 0
 _NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
-# Metrics that need a method of this package.
+# Metrics that need a method of this package, and why they have no value here.
 UNKNOWN = {
     "residual_ratio": "credits from a function: what a block adds to its state is not known",
     "bridge_residual": "credits from a function: its auxiliary nets are not known",
@@ -59,8 +59,8 @@ def measure_given_credits(
 ) -> CreditReport:
     """Compute the metrics of the credits that a function returns on one batch.
 
-    The function is called once, in the model's own precision. Loss, changes of the loss and true
-    gradients come from a float64 copy. ``scale`` is the median over samples of
+    The function is called once. Cosines and ``scale`` use gradients in the model's own precision;
+    metrics of changes of the loss come from a float64 copy. ``scale`` is the median over samples of
     ``||a_l|| / ||g_{l+1}||``.
 
     Args:
@@ -68,7 +68,7 @@ def measure_given_credits(
         model: passed to the functions, in evaluation mode.
         network: the same model, wrapped as a `Network`.
         x: the batch, on the model's device.
-        targets: one row a sample.
+        targets: one row for each sample.
         loss_fn: the loss whose gradients and changes are taken.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every
             number. It may draw from torch's global stream, which the number seeds.
@@ -113,7 +113,7 @@ def measure_given_credits(
 
 @dataclass(frozen=True)
 class _Caller:
-    """Call functions on one batch, and leave the model and the batch as they are."""
+    """Call the user's functions on one batch, without changing the model or the batch."""
 
     model: nn.Module
     network: Network
@@ -125,7 +125,7 @@ class _Caller:
         """Return a function's credits as vectors ``(B, d)`` in float64.
 
         Raises:
-            AuditError: the function fails, or does not return a credit for every block.
+            AuditError: the function fails, or does not return a valid credit for every block.
         """
         blocks = len(self.states) - 1
         numbered = ", number" if number else ""
@@ -170,7 +170,7 @@ class _Caller:
             raise AuditError(
                 f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or"
                 " torch.float64, a row for every sample, in the form of the block's output"
-                f" h_{layer + 1} or of the vector that is read of it."
+                f" h_{layer + 1} or of the vector that is read from it."
             )
         bad = int((~credit.isfinite()).sum())
         if bad:
@@ -181,10 +181,10 @@ class _Caller:
 
 
 def _seed_draw(number: int) -> None:
-    """Seed torch's global streams by a draw's number, so that the same number gives the same draw."""
+    """Seed torch's global streams by a draw's number; the same number gives the same draw."""
     seed = stream_seed(SEED, "draw", number)
     torch.default_generator.manual_seed(seed)
-    # Asking for CUDA's streams would start CUDA in a process that does not use it.
+    # Seeding CUDA would start it in a process that does not use it.
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 
@@ -197,7 +197,7 @@ def _against_the_loss(
     loss_fn: LossFunction,
     directions: int,
 ) -> list[Block]:
-    """Compute the metrics in float64 for every block, or record why that is impossible."""
+    """Compute every block's metrics of `AGAINST_THE_LOSS` in float64, or record why that fails."""
     double = in_double(network, x, targets, loss_fn)
     try:
         with double as (twin, x, targets, loss_fn), untouched(twin):

@@ -57,7 +57,7 @@ def check_texts(**texts: Any) -> None:
 
 
 def is_cross_entropy(loss_fn: LossFunction) -> bool:
-    """Return whether a loss takes the outputs for logits of classes."""
+    """Return whether a loss is torch's cross-entropy, which takes outputs as class logits."""
     return loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
 
 
@@ -100,8 +100,13 @@ def paired(
     accuracies: tuple[float | None, ...],
     samples: int | None,
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Count the test samples that only the network, and that only its baseline, classifies
-    correctly.
+    """Check hits; return the number of test samples, and the numbers that only the network and only
+    its baseline classify correctly.
+
+    Args:
+        hits: `paired_hits` of `diagnose`.
+        accuracies: those of the network and of its frozen baseline.
+        samples: `test_samples` of `diagnose`.
 
     Raises:
         AuditError: `samples` is not an integer >= 1, or the hits do not match the accuracies.
@@ -152,7 +157,7 @@ def check_credit_arguments(
             f"directions: found {shortened(directions)}; expected an integer 1..{_MOST_DIRECTIONS}."
         )
     if blocks is not None:
-        # A number alone is refused, too: blocks=3 may mean three blocks.
+        # A single number is refused: blocks=3 may mean block 3 or three blocks.
         several = isinstance(blocks, Collection)
         if not several or not all(is_count(b) and 0 <= b < network.depth for b in blocks):
             raise AuditError(
@@ -187,7 +192,7 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
             f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs"
             " (x, labels)."
         )
-    # Shuffling draws from these generators, but the training that goes on must not change.
+    # Shuffling draws from these generators, and must not change a training that goes on.
     streams = []
     for owner in (batches, getattr(batches, "sampler", None)):
         stream = getattr(owner, "generator", None)
@@ -206,7 +211,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
 
     Raises:
-        AuditError: the batch is no such pair.
+        AuditError: the batch is not a pair of tensors that fit each other and the loss.
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(map(is_dense, pair)):
@@ -221,7 +226,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     if loss_fn is F.cross_entropy:
         right, kind = classes and int(labels.min()) >= 0, "class indices >= 0, shape (B,),"
     else:
-        # A loss of the caller's may take targets of any shape and type.
+        # The caller's own loss may take targets of any shape and type.
         right, kind = rows, "labels"
     if not right:
         raise AuditError(
@@ -253,7 +258,7 @@ def check_model(model: Any, description: Any = None) -> None:
         if is_lazy(tensor) or tensor.is_meta:
             raise AuditError(
                 f"{type(model).__name__}: found lazy parameters, or some on the meta device;"
-                " expected a model with its weights loaded that ran once."
+                " expected a model that has its weights and ran once."
             )
     if not isinstance(description, Description | None):
         raise AuditError(
@@ -332,7 +337,7 @@ def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunct
             " finite number. Does it ignore the labels of all samples, or are some of them NaN?"
         )
     growth = doubled / loss if loss else 1.0
-    # The losses themselves may be rounded to eight bits.
+    # In bfloat16, losses themselves are rounded to eight bits.
     rounding = max(_SAME, 4 * torch.finfo(logits.dtype).eps)
     if abs(growth - 2) <= rounding:
         raise AuditError(
@@ -343,8 +348,8 @@ def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunct
     if abs(growth - 1) > rounding:
         yield (
             "batch size in loss",
-            f"The loss depends on the size of the batch: {growth:.3g} times as large for all samples"
-            " twice. D2's floor is that of a mean over samples.",
+            f"The loss depends on the size of the batch: it is {growth:.3g} times as large if"
+            " every sample is given twice. D2's floor is meant for a mean over samples.",
         )
 
 
@@ -372,20 +377,20 @@ def prepared(
     model = unwrapped(model)
     check_model(model, description)
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    # Inside these contexts tensors have no gradient, or that of another precision.
+    # In these contexts tensors have no gradients, or gradients in another precision.
     if torch.is_inference_mode_enabled() or torch.is_autocast_enabled(device.type):
         raise AuditError(
             "an audit needs gradients in the model's own precision; call it outside"
             " torch.inference_mode() and torch.autocast()."
         )
-    # Iterating counts, too: a DataLoader draws from the global stream.
+    # Batches are taken inside `as_found`, since a DataLoader draws from the global stream.
     with as_found(model):
         taken = {name: take_batches(name, part, limit) for name, part in given.items()}
         model = _taking_one_tensor(model, list(chain.from_iterable(taken.values())))
         batches = {}
         for name, part in taken.items():
             batches[name] = [_checked(name, as_pair(batch), device, loss_fn) for batch in part]
-        # A whole batch as it was given: a network may be made for one size.
+        # The batch is not shortened: a network may be made for one batch size.
         x = next(chain.from_iterable(batches.values()))[0]
         network = wrap_model(model, x, description)
         check_repeats(network, x)
@@ -413,13 +418,13 @@ def _taking_one_tensor(model: nn.Module, batches: list[Any]) -> nn.Module:
     layout = layout_of(batches[0])
     if any(layout_of(batch) != layout for batch in batches):
         raise AuditError(
-            "eval_batches: found mappings of different shapes; expected all padded alike."
+            "eval_batches: found mappings of different shapes; expected all padded to one shape."
         )
     return OneTensor(model, layout)
 
 
 def _check_labels(name: str, batches: list[Batch], network: Network) -> None:
-    # Found here, since a label without a logit leaves CUDA unusable for the process.
+    # Checked here, since a label without a logit makes CUDA unusable for the process.
     with untouched(network):
         outputs, _ = outputs_of(network, batches[0][0])
     classes = outputs.shape[-1]

@@ -25,7 +25,7 @@ from fa_audit.networks.trace import accuracy_of
 from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
-_LONGEST = 400  # characters of torch's list of weights that do not fit
+_LONGEST = 400  # characters that are shown of torch's list of weights that do not fit
 
 
 def audit_model(
@@ -69,7 +69,7 @@ def audit_model(
             stability_batches=shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"])),
             description=Description(entry["blocks"], entry["reads"]),
         )
-        # The whole test set comes last: a wrong description fails before.
+        # The whole test set runs last, so that a wrong description fails early.
         if accuracy is None:
             accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
         # Verdicts are computed from the evidence, and so use this accuracy.
@@ -92,7 +92,7 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
         make = load("model", {}, entry["model"])
-        # Random weights are those of the seed in any process.
+        # The entry's seed alone decides random weights.
         with seeded(entry["seed"]):
             model = make(**entry["arguments"])
     except AuditError:
@@ -123,8 +123,8 @@ def _load_weights(model: nn.Module, path: str) -> None:
     except RuntimeError as error:  # torch lists what is missing, unexpected and of another shape
         problems = textwrap.shorten(str(error), _LONGEST)
         raise AuditError(
-            f"{path}: {problems} Expected the state dict of {type(model).__name__} as the entry"
-            " makes it."
+            f"{path}: {problems} Expected the state dict of {type(model).__name__} as this entry"
+            " builds it."
         ) from error
 
 
@@ -138,10 +138,10 @@ def _shaped(
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Fit normalised images ``(B, C, H, W)``: repeat a grey channel, resize bilinearly.
+    """Repeat a grey channel and resize normalised images ``(B, C, H, W)`` bilinearly, to `shape`.
 
     Raises:
-        AuditError: colour images cannot get another number of channels.
+        AuditError: the images are in colour, and `shape` has another number of channels.
     """
     channels, *sides = shape
     if images.shape[1] not in (1, channels):

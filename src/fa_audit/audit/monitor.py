@@ -23,7 +23,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.intervals import FEWEST
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
-# Checks by label, without those that need accuracies, which a training does not have.
+# Checks by label; those that need accuracies are left out, since a training has none.
 FOLLOWED = {check.label: name for name, check in CHECKS.items() if check.unit != "points"}
 _OF_STATES = ("hidden_norm", "grad_norm", "growth")
 HEALTHY = "docs/monitor.md shows the numbers of healthy networks."
@@ -48,7 +48,7 @@ class Monitor:
             ``D2`` and ``C`` fire (None: not evaluated).
         report: the `DiagnosticReport` of the last epoch.
         epoch: the last audited epoch.
-        stopped: whether `stop_on` ends the training at this epoch.
+        stopped: whether `stop_on` ends the training at the last audited epoch.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Monitor:
         epoch: int = 0,
         log: Callable[[dict[str, float], int], Any] | None = None,
     ) -> None:
-        """Audit the model as it is, so that bad input is found before it is trained.
+        """Audit the model as it is now, so that bad input is found before training.
 
         Args:
             model, description, loss_fn, thresholds: as for `diagnose`.
-            eval_batches: the first 10 are copied: norms, gradients and loss come from the first,
-                C from 8 or more.
+            eval_batches: the first 10 are copied. Norms, gradients and loss come from the first, C
+                from all; C needs 8 or more.
             stop_on: one or more of ``"D1"``, ``"D2"`` and ``"C"``: `step` returns True once all of
-                them fire, or once a state, gradient or logit is not finite. Without `stop_on` it
-                never does.
+                them fire, or once a state, gradient or logit is not finite. Without `stop_on`
+                it always returns False.
             epoch: the number of epochs that the model was trained for already.
             log: called after every step as ``log(metrics, epoch)``.
 
@@ -90,7 +90,7 @@ class Monitor:
             expected = "expected a function of a mapping and an epoch"
             raise AuditError(f"log: found {shortened(log)}; {expected}.")
         check_model(model, description)
-        # Iterating counts, too: a DataLoader draws from the global stream.
+        # Batches are taken inside `as_found`, since a DataLoader draws from the global stream.
         with as_found(model):
             batches = [_copied(batch) for batch in take_batches("eval_batches", eval_batches)]
         options: dict[str, Any] = {
@@ -101,7 +101,7 @@ class Monitor:
         self._diagnose = partial(diagnose, model, batches, None, **options)
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped = int(epoch), False
-        # Each subject is warned of once.
+        # Subjects that were already warned of; each is warned of once.
         self._warned: set[str] = set()
         self._log = log
         self._look(self.epoch)
@@ -113,7 +113,7 @@ class Monitor:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 
     def step(self) -> bool:
-        """Audit the model after another epoch; return whether to end the training here."""
+        """Audit the model after the next epoch; return whether to end the training now."""
         last = self._look(self.epoch + 1)
         all_fire = all(last[check] for check in self.stop_on)
         self.stopped = bool(self.stop_on) and (all_fire or not last["finite"])
@@ -170,14 +170,14 @@ class Monitor:
             if row["epoch"] != self.epoch:
                 continue
             for name, value in row.items():
-                # Numbers that belong to no state are the same in all rows of an epoch.
+                # Numbers of the whole epoch, such as the loss, are the same in all of its rows.
                 key = f"{name}_{row['layer']}" if name in _OF_STATES else name
                 if value is not None and name not in ("epoch", "layer"):
                     metrics[f"fa_audit/{key}"] = float(value)
         return metrics
 
     def _look(self, epoch: int) -> dict[str, Any]:
-        """Audit the model after an epoch, append its rows, and return the last one."""
+        """Audit the model after an epoch, append its rows to `history`, and return the last row."""
         self.report: DiagnosticReport = self._diagnose()
         self.epoch = epoch
         report = self.report
@@ -191,7 +191,7 @@ class Monitor:
         return self.history[-1]
 
     def _findings(self) -> Iterator[tuple[str, str]]:
-        """Yield the warnings of this epoch, each with the name of its subject."""
+        """Yield warnings about this epoch as pairs of subject and text."""
         if not self.report.finite:
             yield "finite", f"{NOT_FINITE} {RETRAIN}"
         for name in FOLLOWED.values():

@@ -61,7 +61,7 @@ def residual_norms(
         AuditError: as `fa_audit.diagnose`.
     """
     x = as_rows("x", x)
-    # States need no labels; a batch does.
+    # A batch needs labels; states do not depend on them.
     given = {"x": [(x, torch.zeros(len(x), dtype=torch.int64))]}
     with prepared(model, given, description) as (network, [[(x, _)]], _), untouched(network):
         return [median_norm(h) for h in outputs_of(network, x)[1]]
@@ -75,7 +75,7 @@ def bp_grad_norms(
     *,
     description: Description | None = None,
 ) -> list[float]:
-    """Return the median over the batch of ``||dL/dh_l||`` for l = 0..L; L is the loss of the batch.
+    """Return the median over the batch of ``||d loss / d h_l||`` for l = 0..L.
 
     Args:
         model, loss_fn, description: as in `fa_audit.diagnose`.
@@ -120,7 +120,7 @@ def cross_batch_direction_stability(
         means = [
             mean_gradient(reference(network, *batch, loss_fn), layer_index) for batch in batches
         ]
-    # All batches count, unlike in `diagnose`: the caller has chosen them.
+    # All batches count here, since the caller chose them; `diagnose` leaves small ones out.
     measured = mean_pairwise_cosine(means)
     if measured.value is None:
         raise AuditError(f"eval_batches: the stability between batches {measured.reason}.")
@@ -181,7 +181,7 @@ class FAProtocol:
         y_eval: ``(N,)`` labels.
         d1_threshold: D1 fires above this growth of the median state norm across one block.
         d2_eps, d2_factor: D2 fires if the median norm of ``g_L`` is below their product. The
-            product is meant for 128 samples, and is scaled to the number in use.
+            product is the limit for 128 samples, and is scaled to the number in use.
         d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage
             points.
         batch_size: by default norms use all N samples, and the cross-batch stability the first 10
@@ -191,8 +191,8 @@ class FAProtocol:
             `loss_fn`, `layer_for_stability`, or `thresholds` in place of the four numbers.
 
     Raises:
-        AuditError: inputs and labels differ in number, a limit is out of range, or both kinds of
-            limits are given.
+        AuditError: inputs and labels differ in number, a limit is out of range, or limits are given
+            both as numbers and as `thresholds`.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -259,7 +259,7 @@ class FAProtocol:
                 evaluation samples.
         """
         options = self.options | {"test_samples": test_samples}
-        # Samples with the label that the loss ignores have no part in the accuracy.
+        # Samples with the label that the loss ignores do not count in the accuracy.
         x, labels = self.samples
         known = labels != ignored_by(options.get("loss_fn", F.cross_entropy))
         classes = are_classes(labels) and bool(known.any()) and labels[known].min() >= 0
@@ -275,8 +275,8 @@ class FAProtocol:
         )
 
     def summary(self, report: Mapping[str, Any]) -> str:
-        """Return a readable text: verdict, accuracy, a line for each check with value, limit and
-        outcome, warnings.
+        """Return a text with the verdict, the accuracy, one line for each check (value, limit,
+        outcome), and the warnings.
 
         Args:
             report: what `run` returned, or its items read back from a file.

@@ -47,10 +47,10 @@ from fa_audit.training.sidecar import (
 )
 from fa_audit.training.trajectory import check_history, read_trajectory
 
-# Largest difference of an accuracy between the training's device and another one.
+# Largest difference allowed between one network's accuracies on two devices.
 ROUNDING = 0.005
-# Advice if a sidecar, or a baseline, belongs to another run than the user's checkpoint.
-_HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
+# What to do if a sidecar, or a baseline, belongs to another run than the user's checkpoint.
+_HINTS = ("Put the checkpoint's own sidecar beside it.", "Give its file, or train it.")
 
 
 def audit_files(
@@ -73,12 +73,12 @@ def audit_files(
         None.
 
     Raises:
-        AuditError: a file is missing, damaged or of another run.
+        AuditError: a file is missing, is damaged or belongs to another run.
     """
     learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
     own_frozen = bp_frozen_acc = None
     if "own" in baselines:
-        # It may have been trained with options of its own, which are in its run's name.
+        # The baseline may have options of its own, which its run's name tells.
         own_name = baselines["own"].get("run") or baseline_names(learner.spec)["own"]
         own_frozen = own_name, baselines["own"]["accuracy"]
     if "bp" in baselines:
@@ -104,7 +104,7 @@ def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {"spec": spec.to_dict(), "digest": spec.digest}
     for name in ("stopped_after", "seconds", "data_sha256", "checkpoint_sha256"):
         about[name] = facts.get(name)
-    # The machine that trained, which need not be the one that audits.
+    # These describe the machine of the training, not the one of the audit.
     trained = facts.get("provenance", {})
     for name in ("device", "commit", "cpu"):
         about[name] = trained.get(name)
@@ -138,8 +138,8 @@ def audit(
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
-        trajectory: the history of the training, which gives the epochs of the first flags; empty if
-            unknown.
+        trajectory: the history of the training, from which the first epochs come at which D1 and D2
+            fire; empty if unknown.
         stopped_after: the epoch after which the monitor ended the training. Baselines, which
             trained longer, are then left out, and depth utility is not evaluated.
     """
@@ -147,7 +147,7 @@ def audit(
     # Norms are of the first 128 test images, as in the paper; accuracies are of all.
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
-        own_name = f"frozen baseline of {stopped_after} epochs, after which it stopped"
+        own_name = f"frozen baseline of the run's {stopped_after} epochs, after which it stopped"
         own_acc = bp_frozen_acc = None
     report = diagnose(
         learner.network,
@@ -163,7 +163,7 @@ def audit(
     )
     measured = measure_credits(learner, *batches[0]).without(report.missing)
     checks, flags = report.checks, {}
-    # The limit of the reference check is that of this batch size.
+    # D2's limit in this report is the one for this batch size.
     if trajectory:
         flags = first_flags(trajectory, checks["scale"].threshold, checks["reference"].threshold)
     end = stopped_after or learner.spec.last_epoch
@@ -173,7 +173,7 @@ def audit(
         deep=measured.deep,
         feature_drift=measured.drift,
         first_flags=flags,
-        # Without a date, so that the same run gives the same bytes.
+        # Empty, because a date would give the same run other bytes at each audit.
         about={},
         batch_norm_twice=batch_norm_twice(learner, dataset, end),
     )
@@ -208,7 +208,7 @@ def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
         moved, angle = distance_from(truth.states[0], h)
         # In the network's own precision, as the published numbers are.
         ratio = None
-        # No block follows the last state, and one that changes the width adds nothing to its input.
+        # No block follows the last state, and a block that changes the width has no skip.
         if after is not None and after.shape == h.shape:
             residual = after if skip == "none" else after - h
             ratio = median_ratio(residual, h).value
@@ -258,7 +258,7 @@ def read_run(
     expected, hint, baseline_hint = learner.spec, *_HINTS
     if spec:
         expected, hint, baseline_hint = spec, HINT, HINT
-    # Digests and specifications first: numbers of another run say nothing.
+    # Check digests and specifications first: numbers of another run would mean nothing.
     facts: dict[str, Any] = {}
     if sidecar:
         facts = read_sidecar(sidecar)
@@ -333,7 +333,7 @@ def _check_accuracies(
             tolerance = max(ROUNDING, 2 / len(images.test_labels))
             with naming_own_code(learner.spec):
                 actual = accuracy_of(learner.network, evaluation_batches(images))
-        same = actual is reported  # both are None if the run held no validation images out
+        same = actual is reported  # both None: the run held out no validation images
         if actual is not None and reported is not None:
             same = abs(reported - actual) <= tolerance
         if not same:

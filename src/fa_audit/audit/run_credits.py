@@ -1,6 +1,6 @@
-"""Measure the credits of a trained run: as they trained it, and recomputed in float64.
+"""Measure the credits of a trained run, in the precision of its training and in float64.
 
-Shapes and conventions are those of `fa_audit.audit.credit_metrics`.
+`fa_audit.audit.credit_metrics` explains shapes and conventions.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _rho_at_input(
 ) -> Block:
     if credit.shape != gradient.shape:
         return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
-    # As published: states, moves and losses in float32.
+    # States, moves and losses are in float32, as in published numbers.
     directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
     changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
     vectors = zip(FLOAT32, (credit, gradient))
@@ -115,7 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # One draw without values: it gives the null the same reason.
+        # One draw without values passes the reason on to the null.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
@@ -155,7 +155,7 @@ def fresh_feedback_cosines(
     if not twin.method.random_feedback:
         return fresh
     for draw in range(DRAWS):
-        # A stream of its own: no draw is the trained feedback.
+        # This stream differs from the training's: no draw is the trained feedback.
         stream = generator(twin.spec.seed, "audit", "feedback", draw)
         state = twin.method.init_state(network, stream)
         learner = replace(twin, state=state.double().to(x.device))
@@ -164,7 +164,7 @@ def fresh_feedback_cosines(
 
 
 def _no_null(learner: Learner) -> str:
-    """Say why there is no null: no draw has a value, or the method has no random feedback."""
+    """Return the reason why the cosines have no null."""
     if learner.method.random_feedback:
         return "no draw has a value"
     return "the method has no random feedback"
@@ -186,7 +186,7 @@ def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured
 
 
 def _flat(parameters: Iterable[Tensor]) -> Tensor:
-    # torch concatenates no empty list, and a block may have no parameters.
+    # torch.cat refuses an empty list, and a block may have no parameters.
     return torch.cat([torch.empty(0), *(p.detach().cpu().flatten() for p in parameters)])
 
 

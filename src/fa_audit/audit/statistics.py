@@ -1,7 +1,7 @@
 """Statistics of samples and batches: medians, cosines, and their 95 % intervals.
 
-Pure functions; vectors are rows ``(B, d)``. A quantity that cannot be measured has a reason in
-place of a value; it is never 0, 1 or NaN. The intervals, percentile bootstrap and delete-one
+Pure functions; vectors are rows ``(B, d)``. A `Measured` quantity that cannot be measured has a
+reason, not a placeholder such as 0 or NaN. The intervals, percentile bootstrap and delete-one
 jackknife, follow Efron and Tibshirani 1993.
 """
 
@@ -25,8 +25,8 @@ _RESAMPLES = 2000
 
 
 def median_ratio(rows: Tensor, others: Tensor) -> Measured:
-    """Return the median over samples of ``||row|| / ||other||``, in float64, without samples whose
-    other row is zero.
+    """Return the median over samples of ``||row|| / ||other||``, in float64, leaving out samples
+    whose `others` row is zero.
 
     >>> rows, others = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])
     >>> median_ratio(rows, others)
@@ -51,8 +51,8 @@ def median_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
 
 
 def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
-    """Return the mean of torch's ``F.cosine_similarity`` (float32, norms clamped at 1e-8), as
-    published cosines are.
+    """Return the mean of torch's ``F.cosine_similarity`` (float32, norms clamped at 1e-8), as in
+    published cosines.
 
     >>> clamped_cosine(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])).value
     0.5
@@ -103,12 +103,12 @@ def pairwise_cosines(directions: list[Tensor]) -> Tensor:
 def bootstrap_medians(rows: np.ndarray, resamples: int = _RESAMPLES, seed: int = 0) -> np.ndarray:
     """Resample the columns of `rows` and return the medians of every row, ``(resamples, R)``.
 
-    All rows are resampled alike, so that a ratio of two medians compares the same samples. As in
+    All rows use the same resamples, so that a ratio of two medians compares the same samples. As in
     torch, the median of an even number of samples is the lower of the two in the middle.
 
     Args:
         rows: ``(R, B)``: a row has one quantity of B samples.
-        seed: of the resampling; fixed, so that the same rows give the same numbers.
+        seed: seed of the resampling; its default makes results reproducible.
 
     >>> bootstrap_medians(np.array([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]), resamples=2).shape
     (2, 2)
@@ -117,7 +117,7 @@ def bootstrap_medians(rows: np.ndarray, resamples: int = _RESAMPLES, seed: int =
     middle, medians = (samples - 1) // 2, []
     for _ in range(resamples):
         drawn = rows[:, randomness.integers(samples, size=samples)]
-        # Only the element in the middle is put in its place, which is faster than sorting.
+        # np.partition places only the middle element, which is faster than sorting.
         medians.append(np.partition(drawn, middle, axis=1)[:, middle])
     return np.array(medians)
 
@@ -141,8 +141,8 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     """Return the interval of the middle 95 % of bootstrap draws; None if a draw is NaN.
 
-    If `value` lies outside, the interval is widened to it: a maximum over many equal blocks can lie
-    outside.
+    If `value` lies outside, as a maximum over many equal blocks can, the interval is widened to
+    include it.
 
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)

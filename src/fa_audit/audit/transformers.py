@@ -33,9 +33,9 @@ class TrainerMonitor(TrainerCallback):
     def on_epoch_end(
         self, args: Any, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Audit the epoch, hand its numbers to the trainer's log, and stop as the monitor asks."""
+        """Audit the model, log the monitor's metrics, and stop if the monitor says so."""
         control.should_training_stop |= self.monitor.step()
-        # Logging clears should_log, for which the trainer's own numbers of this epoch wait.
+        # Logging clears should_log, which the trainer needs to log its own numbers of this epoch.
         waiting = control.should_log
         self.trainer.log(self.monitor.metrics)
         control.should_log = waiting

@@ -1,4 +1,4 @@
-"""Warn of anything that may make the numbers of an audit mean something else.
+"""Warn if numbers of an audit may not mean what they seem to mean.
 
 An audit goes on after a warning; `fa_audit.audit.inputs` raises errors for impossible inputs.
 Functions yield a warning's code and its text. Shapes: B batch, C classes, d width, N samples.
@@ -25,8 +25,8 @@ Warnings = Iterator[tuple[Code, str]]
 _SUM_TO_ONE = 1e-3  # largest distance of the sum of probabilities from 1
 _FAILED = 0.05  # a baseline this far below the accuracy of the class means is suspected
 _OVERLAP = 0.01  # share of repeated samples above which C is in doubt
-_LARGE = 1e3  # norm of a gradient of one sample's loss above which it explodes
-_FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which rounding is named
+_LARGE = 1e3  # norm of the gradient of one sample's loss above which the gradient explodes
+_FLOAT32_ERROR = 1e-2  # median relative error of float32 gradients above which a warning is given
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -52,7 +52,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
             " number vanish, so that D2 and C may be about its type. Audit model.float().",
         )
     partial, unproven = [], []
-    # Networks of this package are whole by construction, and have no shares.
+    # Nothing can bypass the states of this package's networks: they have no `past`.
     for layer, share in enumerate(getattr(network, "past", ())):
         if share is None:
             unproven.append(str(layer))
@@ -61,21 +61,21 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     if partial:
         yield (
             "partial states",
-            f"Partial states: of what the outputs know of the inputs, {', '.join(partial)} goes past"
-            " them.",
+            "Partial states: some of the outputs' dependence on the inputs bypasses them:"
+            f" {', '.join(partial)}.",
         )
     if unproven:
         yield (
             "unproven states",
-            f"That nothing goes past state {listed(unproven, 8)} could not be proven: neither the"
+            f"It is not known whether anything bypasses state {listed(unproven, 8)}: neither the"
             " outputs nor the last state differ between samples.",
         )
     if reads_data(network, states[0], x):
         yield (
             "data as state",
-            "The first block reads the data itself: D1 then measures their units, and frozen blocks"
-            " leave no embedding to train. Take the first layer for the embedding: leave it out of"
-            " the blocks.",
+            "The first block reads the data itself: D1 then depends on the data's units, and"
+            " with frozen blocks no embedding trains. Leave the first layer out of the blocks: it"
+            " is the embedding.",
         )
     if logits and _are_probabilities(outputs):
         yield (
@@ -104,10 +104,10 @@ def are_classes(labels: Tensor) -> bool:
 
 
 def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warnings:
-    """Warn of repeated samples and of batches with a single class, which make C large; and of NaN.
+    """Warn of repeated samples or batches with a single class, which make C large, and of NaN.
 
     Args:
-        ignored: the label that is no class.
+        ignored: the label that the loss ignores.
         finite: whether all measurements are finite. NaN in the data alone is no reason to warn:
             models and losses may handle missing values.
     """
@@ -115,7 +115,7 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
     for index, (x, labels) in enumerate(batches):
         if not finite and bool(x.isnan().any() or labels.isnan().any()):
             gaps.append(str(index))
-        # Bytes of a row: samples are compared exactly, whatever their type.
+        # Samples are compared by their bytes, whatever their type.
         flat = x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
         rows += [hash(row.numpy().tobytes()) for row in flat]
         if are_classes(labels):
@@ -124,8 +124,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
     if gaps:
         yield (
             "gaps in data",
-            f"NaN in inputs or labels of batch {listed(gaps, 8)} may be all that is not finite. Leave"
-            " those samples out, or replace what is missing as in training.",
+            f"NaN in inputs or labels of batch {listed(gaps, 8)} may be why results are not finite."
+            " Leave those samples out, or replace what is missing as in training.",
         )
     repeated = len(rows) - len(set(rows))
     # Many data sets have a few duplicates.
@@ -158,7 +158,7 @@ def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forw
         # An ignored label has no logit.
         counted = each.labels != ignored
         labels, logits = each.labels[counted], each.logits[counted]
-        # Other outputs, such as of pixels, are no logits of classes.
+        # Outputs for each pixel, for example, are not one row of class logits.
         if logits.dim() != 2 or ((labels < 0) | (labels >= logits.shape[-1])).any():
             return []
         passes.append(Forward(labels, logits, each.embedded[counted]))
@@ -191,7 +191,7 @@ def accuracy_warnings(
             f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
             " preprocessing, or a wrong accuracy.",
         )
-    # Tested on samples other than those fitted: many features fit any label.
+    # Class means are fitted and tested on different samples: many features fit any labels.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
     # Two standard errors of a share of 1/2: a few samples say little.
@@ -243,21 +243,21 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
         yield (
             "exploding gradient",
             f"The gradient explodes at state {places}: for one sample's loss it is up to {most:.3g}"
-            f" (more than {_LARGE:g}). No check looks at that: D2 asks whether it vanished.",
+            f" (more than {_LARGE:g}). No check tests this: D2 asks whether it vanishes.",
         )
     if evidence.unchecked and evidence.finite:
-        # Float64 was too coarse at some states, or nothing was compared at all.
+        # Either float64 was too coarse at some states, or no state was compared.
         some = "unresolved" in evidence.missing.values()
         yield (
             "gradient unresolved" if some else "gradient not compared",
             "The backward pass was not compared with the forward pass: the model has"
-            f" {evidence.unchecked}. Nothing is compared with its gradients there.",
+            f" {evidence.unchecked}. Metrics that need these gradients are left out.",
         )
     worst = max(errors, key=errors.__getitem__, default=0)
     if errors.get(worst, 0.0) > _FLOAT32_ERROR:
         yield (
             "rounded gradient",
-            f"The gradient at state {worst} is {errors[worst]:.2g} of its length away from the one"
-            f" computed in float64 (more than {_FLOAT32_ERROR:g}): what is concluded from gradients"
-            " there is about rounding.",
+            f"The gradient at state {worst} differs from the float64 one by {errors[worst]:.2g} of"
+            f" its length (more than {_FLOAT32_ERROR:g}): conclusions from gradients there"
+            " are about rounding.",
         )
