@@ -65,6 +65,7 @@ AUDIT = (
 )
 _TEXTS = ("documents/",)
 _REPORT = ("protocol/report.py", "protocol/sentences.py")
+_BOARD = ("methods/claims.yaml", "provided/benchmarks/methods.json")
 _LOOK = "results/figures/paper.mplstyle"
 
 # For each script in workflow_scripts/: the package's files that it needs outside of FOLLOWED. A
@@ -87,7 +88,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "tidy_setting": CHECKS,
     "tidy": CHECKS,
     "draw_figure": (*CHECKS, *_TEXTS, _LOOK),
-    "build_table": (*CHECKS, *_TEXTS, "methods/claims.yaml"),
+    "build_table": (*CHECKS, *_TEXTS, *_BOARD),
     "build_scorecard": (*CHECKS, *_TEXTS, "experiments/published.py"),
     "draw_scorecard": (*CHECKS, *_TEXTS, _LOOK, "experiments/published.py"),
     "build_report": (
@@ -95,7 +96,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         *_TEXTS,
         *_REPORT,
         "experiments/published.py",
-        "methods/claims.yaml",
+        *_BOARD,
     ),
 }
 # Imports of a stage's files count if they come from these rooms or from the user's folders.

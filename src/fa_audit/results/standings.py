@@ -23,8 +23,6 @@ def with_standings(tidy: Tidy) -> Tidy:
     ``rule``: the run without its learning rate and normalisation, if that is unique in its setting.
     ``rank``: the rank within the setting, see `ranks`.
     ``own_frozen``, ``margin``, ``bp_margin``: fractions, see `_with_baselines`.
-    ``seconds``, ``device``: time and device of the training; ``bp_seconds``: time of bp's shortest
-        training in the same setting, on the same device.
 
     Raises:
         AuditError: all runs are baselines.
@@ -32,15 +30,12 @@ def with_standings(tidy: Tidy) -> Tidy:
     runs = _with_baselines(tidy.runs.sort_values(list(KEY)))
     if runs.empty:
         raise AuditError("board: found baselines only; expected runs of a rule.")
-    runs = runs.merge(tidy.work.reindex(columns=[*KEY, "seconds", "device"]), "left", on=list(KEY))
     rules = runs["run"].str.replace(TRAINING, "", regex=True)
     is_alone = runs.groupby(["setting", rules])["run"].transform("nunique") == 1
     runs = runs.assign(rule=rules.where(is_alone, runs["run"]), rank=math.nan)
     for setting, group in runs.groupby("setting"):
         ranked = ranks(group.pivot_table("accuracy", "seed", "run"))
         runs.loc[runs["setting"] == setting, "rank"] = group["run"].map(ranked)
-    of_bp = runs[runs["rule"] == "bp"].groupby(["setting", "device"])["seconds"].min()
-    runs = runs.join(of_bp.rename("bp_seconds"), on=["setting", "device"])
     settings = tuple(name for name in tidy.settings if name in set(runs["setting"]))
     return replace(tidy, runs=runs, settings=settings)
 
