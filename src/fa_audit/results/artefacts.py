@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 _DRAWN = FIGURES | {"scorecard": "fa_audit.results.figures.scorecard_figure:draw"}
-# Section, kind, title, file name without ending, tables.
+# A figure or table to make: section, kind, title, file name without ending, and data.
 Shown = tuple[str, str, str, str, "Tidy"]
 
 
 def artefact_entry(
     config: Mapping[str, Any], grid: Grid, section: str, name: str
 ) -> dict[str, Any]:
-    """Return the entry of a figure or table, with kind, settings and labels filled in.
+    """Return the configuration's entry of a figure or table, with all keys filled in.
 
     Raises:
         AuditError: the configuration has no such figure or table.
@@ -56,9 +56,9 @@ def artefact_entry(
 
 
 def caption(kind: str) -> str:
-    """Return the caption of a kind: the first paragraph of its docstring.
+    """Return the caption of a kind of figure or table: the first paragraph of its docstring.
 
-    Tables of this package print their own captions; here they have none.
+    It is empty for the tables of this package, which print their own captions.
 
     Raises:
         AuditError: a user's kind has no docstring.
@@ -88,7 +88,7 @@ def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> 
     """Check that matplotlib can read the formulas in titles and labels.
 
     Raises:
-        AuditError: a formula cannot be read; the message has file and line, from `line_of`.
+        AuditError: a formula cannot be read; `line_of` gives the key's file and line.
     """
     texts = {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
     for name, figure in config.get("figures", {}).items():
@@ -110,12 +110,12 @@ def artefacts_from(
     """Make every figure and table of a configuration from audits, in ``OUTPUT/figures/`` and
     ``OUTPUT/tables/``.
 
-    Yields the name of each, with the reason if it could not be made. If some settings have no
-    audits, the others are shown, and the title names the missing ones.
+    Yields ``SECTION/NAME`` of each, and the reason if it could not be made, else "". If some
+    settings have no audits, the others are shown, and the title names the missing ones.
 
     Args:
         folder: the folder of the audits.
-        more: keys that replace those of every entry, such as ``runs`` and ``width``.
+        more: keys that replace those of every entry, such as ``runs`` and ``wide``.
     """
     from fa_audit.results.measured import evidence_of, settings_in
     from fa_audit.results.tidy import read_packed, read_tidy
@@ -159,7 +159,7 @@ def write_shown(
 
     Args:
         inputs: the files from which the tables were made.
-        more: keys that replace those of every entry.
+        more: more keys of every figure and table, such as ``wide``.
     """
     for section, kind, title, name, tidy in shown:
         entry = {"kind": kind, "title": title, "labels": {}} | dict(more)

@@ -13,8 +13,8 @@ from fa_audit.experiments.published import Entry, plain
 from fa_audit.results.statistics import Summary, summarise
 
 AGREES, DIFFERS, NOT_RUN = "agrees", "differs", "not run"
-_DEVIATIONS = 2.0  # two means agree within these pooled standard deviations
-_FACTOR = 2.0  # two magnitudes agree within this factor
+_DEVIATIONS = 2.0  # two means agree if they differ by at most so many pooled deviations
+_FACTOR = 2.0  # two magnitudes agree if their ratio is at most this
 Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> value
 
 
@@ -24,8 +24,8 @@ class Comparison:
 
     Attributes:
         verdict: agrees, differs or not run.
-        rule: the rule with its numbers, and the result.
-        reproduced: the mean over seeds, the answer of the seeds, or the runs as measured in order.
+        rule: the rule by which they were compared, with its numbers.
+        reproduced: the measured mean over seeds, the seeds' verdict, or the runs in order.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
         numbers: the compared numbers, by run and seed.
@@ -70,7 +70,8 @@ def compare(entry: Entry, measured: Measured) -> Comparison:
 def combined(entry: Entry, measured: Measured) -> Measured:
     """Return the numbers of an entry's runs, for the seeds that all of them have.
 
-    If the entry has ``minus`` or ``over``, its numbers are reduced or divided by another run's.
+    If the entry names a run in ``minus`` or ``over``, that run's numbers are subtracted, or
+    divide the others.
     """
     common = set.intersection(*map(set, measured.values()))
     runs = {}
@@ -86,7 +87,10 @@ def combined(entry: Entry, measured: Measured) -> Measured:
 
 
 def _value(entry: Entry, values: Sequence[float]) -> Comparison:
-    """Compare the mean with the published one, by the pooled deviation if both are over seeds."""
+    """Compare the mean with the published one.
+
+    They may differ by two pooled deviations if both are over seeds, else by the entry's tolerance.
+    """
     own = summarise(values)
     allowed = entry.tolerance
     if own.n > 1 and entry.n > 1 and entry.deviation is not None:

@@ -17,7 +17,9 @@ FOLDER = "reference/measured"
 
 
 def measured_folder(folder: str | Path | None) -> Path:
-    """Return the given folder, or else the one that comes with the project.
+    """Return the folder of audits: the given one, or by default the one of the project.
+
+    In a folder of results these are the audits in ``tidy``.
 
     Raises:
         AuditError: the folder does not exist, or holds no audits.
@@ -39,7 +41,7 @@ def settings_in(folder: Path) -> list[str]:
 
 
 def evidence_of(folder: Path, settings: Iterable[str]) -> list[Path]:
-    """Return the files of settings; the file of trajectories is optional.
+    """Return the paths of the settings' audits, and of their trajectories if they exist.
 
     Raises:
         AuditError: the audits of a setting are missing.
@@ -59,5 +61,5 @@ def evidence_of(folder: Path, settings: Iterable[str]) -> list[Path]:
 
 
 def read_measured(folder: Path) -> Tidy:
-    """Read every setting of a folder; errors as of `read_tidy`."""
+    """Read every setting of a folder; raises the errors of `read_tidy`."""
     return read_tidy(evidence_of(folder, settings_in(folder)))

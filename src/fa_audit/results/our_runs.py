@@ -26,18 +26,19 @@ from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
-_ABSENT = "none"  # in place of an answer
+_ABSENT = "none"  # the answer of a run that has none
 
 
 class OurRuns:
-    """The runs of tidy tables, by specification."""
+    """Measured values, looked up by the specification of their run."""
 
     def __init__(self, tidy: Tidy) -> None:
         runs = tidy.runs.assign(
             by_cosine=by_cosine(tidy),
             first_reference_flag_1024=_first_below(tidy),
         )
-        # The keys are places. For an epoch, the row of any one state is enough.
+        # A published number may belong to a layer, an epoch, both or neither. For an epoch alone
+        # the row of any layer serves: they share the accuracy.
         self._rows = {
             (): _by_place(runs),
             LAYER: _by_place(tidy.layers, *LAYER),
@@ -49,7 +50,7 @@ class OurRuns:
             if json.loads(row["thresholds"]).items() >= PAPER_LIMITS.items():
                 spec = json.loads(row["spec"])
                 names = {identity(spec)}
-                # A monitor that did not end the training changes nothing.
+                # A monitor that did not stop the training does not change the network.
                 if pd.isna(row["stopped_after"]):
                     names.add(identity({**spec, "monitor": {}}))
                 for name in names:
@@ -70,16 +71,16 @@ class OurRuns:
         return found
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
-        """Return a cell as a number or an answer; NaN for an empty one."""
+        """Return the measured number, NaN if there is none, or the answer that is compared."""
         places = [getattr(entry, name) for name in entry.places]
         row, column = self._rows[entry.places].get((key, *places), {}), entry.quantity
         if entry.samples != BATCH:
             column += f"_{entry.samples}"
         cell = row.get(column)
-        # If nothing was measured on the source's samples, take the value on 128.
+        # If nothing was measured on as many samples as the source's, take the value on 128.
         if pd.isna(cell) and places:
             cell = row.get(entry.quantity)
-            # The gradient of a mean loss falls with the number of samples.
+            # One sample's gradient of the mean loss is proportional to 1 / samples.
             if entry.quantity == "grad_norm" and not pd.isna(cell):
                 cell *= BATCH / entry.samples
         if entry.kind == "verdict":
@@ -88,7 +89,7 @@ class OurRuns:
 
     def _answer(self, entry: Entry, key: RunKey, cell: Any) -> str:
         if pd.isna(cell):
-            # On NaN norms no flag ever fires.
+            # No flag fires on NaN norms, so only finite ones can answer 'never'.
             finite = plain(self._rows[()][key,].get("finite")) != "false"
             return NEVER if NEVER in entry.answers and finite else _ABSENT
         if isinstance(cell, str):
@@ -97,7 +98,7 @@ class OurRuns:
 
 
 def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Return the rows by run and places."""
+    """Return a table's rows, keyed by their run and their values in the columns `places`."""
     rows = {}
     for row in table.to_dict("records"):
         key = RunKey(row["setting"], row["run"], row["seed"])
@@ -106,10 +107,10 @@ def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[s
 
 
 def _first_below(tidy: Tidy) -> list[Any]:
-    """Return for every run the first epoch with ``||g_L||`` on 1,024 samples below the paper's
-    limit.
+    """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
+    paper's limit.
 
-    An entry is None if the norm never is, and "none" if the training has no trajectory.
+    It is None if there is no such epoch, and "none" if the run has no trajectory.
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])

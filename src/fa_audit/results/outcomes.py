@@ -11,9 +11,10 @@ from fa_audit.results.tidy import Tidy
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return whether each check of the four-check verdict fires, and `NON_FINITE`: a column each.
+    """Return a column for each check of the four-check verdict: whether it fires, NA if it was not
+    evaluated.
 
-    A cell is NA if the check was not evaluated.
+    The last column, `NON_FINITE`, is true if a state, gradient or logit is not finite.
     """
     found = {}
     for label, check in four_checks().items():
@@ -29,9 +30,10 @@ def by_cosine(tidy: Tidy) -> pd.Series:
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """Return which strategies withdraw each run's claim: 1 if so, 0 if not, NaN if unknown.
+    """Return whether a reader would withdraw each run's claim: 1 if so, 0 if not, NaN if unknown.
 
-    The strategies are the `_STRATEGIES` of `fa_audit.results.figures.squares`.
+    There is a column for each kind of report that the reader may have; the figure
+    ``decision_utility`` explains them.
     """
     runs = tidy.runs
     accuracy, shallow = runs["accuracy"], runs["shallow_acc"]

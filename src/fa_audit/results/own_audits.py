@@ -17,7 +17,7 @@ from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.tidy import Tidy, key_of, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
-# Runs of one network and budget share these.
+# Runs that agree in all of these belong to one setting.
 NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
 _NETWORK_NAME = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
 
@@ -37,7 +37,7 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
 
 
 def names_of(audit: Audit) -> tuple[str, str]:
-    """Return the names of setting and run; without them, names made of network and method."""
+    """Return the audit's setting and run; a missing name is made from its network and method."""
     if audit.spec is None:
         return audit.setting or OTHERS, audit.run or audit.method
     spec, network = RunSpec.from_dict(audit.spec), _network(audit)
@@ -50,8 +50,8 @@ def names_of(audit: Audit) -> tuple[str, str]:
 def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """Append user audits to the measured ones.
 
-    A run with the network, data and budget of a measured setting joins that setting; of several,
-    the one with most runs. Other runs get a setting named after their network; audits without a
+    A run joins the measured setting that has its network, data and epochs; if several have, the
+    one with most runs. Other runs get a setting named after their network. Audits without a
     specification get the setting `OTHERS`.
     """
     if not groups:
@@ -72,7 +72,7 @@ def user_audits(groups: Iterable[Judgement]) -> Tidy:
     share both names are numbered.
 
     Raises:
-        AuditError: a trajectory's file is damaged, or of another run.
+        AuditError: a trajectory's file is damaged, or belongs to another run.
     """
     return _tables(_named(groups, lambda audit: names_of(audit)[0], "{}"))
 
@@ -83,7 +83,7 @@ def _named(
     """Name the setting and run of every audit for the tables.
 
     Args:
-        ending: appended to repeated names of runs, with a place for a number.
+        ending: appended to every run's name; in repeated names ``{}`` becomes a number.
     """
     taken: Counter[tuple[str, str]] = Counter()
     audits = []
@@ -103,7 +103,7 @@ def _tables(audits: Sequence[Audit]) -> Tidy:
 
 
 def _history(audit: Audit) -> Path | None:
-    """Return the trajectory of an audit RESULTS/audits/SETTING/RUN/seedSEED.json, if it is there."""
+    """Return the trajectory file of an audit that is in a folder of results; None without one."""
     path, key = Path(audit.path).absolute(), key_of(audit)
     if not path.as_posix().endswith(f"audits/{key}.json"):
         return None

@@ -1,4 +1,4 @@
-"""The whole report of a run as a document: report, details, training and audit. Imports no torch."""
+"""A run's full report as a document: verdicts, evidence, training and audit. Imports no torch."""
 
 from __future__ import annotations
 

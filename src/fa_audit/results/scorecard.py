@@ -25,13 +25,14 @@ from fa_audit.results.statistics import Summary, extent
 from fa_audit.results.tidy import Tidy
 
 _EXPLANATIONS = "explanations.yaml"
-_SEVERAL = 3  # seeds on both sides for the headline's count of trained networks
-_OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim", "source")  # fmt: skip
+_SEVERAL = 3  # least number of seeds, ours and published, for the headline's second count
+_OF_ENTRY = ("setting", "quantity", "layer", "epoch", "samples", "kind", "published", "claim",
+             "source")  # fmt: skip
 _DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number shows which script made it
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:
-    """Read the explanations of differing numbers, by the key of their entry.
+    """Read why numbers differ from the published ones: an explanation per key of an entry.
 
     The mapping is empty if the folder has no such file.
 
@@ -53,8 +54,8 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
 def scorecard(
     published: Published, tidy: Tidy, explanations: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """Return one row per published number, in the order of the file; docs/reproduction.md has the
-    columns.
+    """Return one row per published number, in the order of the file. docs/reproduction.md explains
+    the columns.
 
     Args:
         tidy: tables of all runs, of any script.
@@ -71,7 +72,10 @@ def scorecard(
 
 
 def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
-    """Compare a number with runs of its own script, or else of another script, and return its row."""
+    """Return the row of a published number, compared with runs of its setting's script.
+
+    If that script was not run, runs of another script take their place.
+    """
     setting = published.settings[entry.setting]
     # The setting's own script comes first.
     scripts = list(dict.fromkeys([setting.script, *published.scripts]))
@@ -136,7 +140,7 @@ def _text(found: Comparison) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Print a number or an answer; print nothing for a missing one."""
+    """Format a number or an answer; a missing one is "none"."""
     if isinstance(value, str | bool):
         return str(plain(value))
     return "none" if pd.isna(value) else f"{value:.{digits}g}"
@@ -181,7 +185,7 @@ def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per claim: name, sentence, verdict, counts of its numbers in words, and n.
+    """Return one row per claim: name, sentence, verdict, counts of its numbers in words, and seeds.
 
     Bounds, verdicts and orders decide a claim. A claim without them is decided by all its numbers.
     """

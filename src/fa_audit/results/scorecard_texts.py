@@ -46,7 +46,7 @@ def _percent(found: Sum) -> str:
 
 
 def write_scorecard(published: Published, rows: pd.DataFrame, paths: Iterable[str | Path]) -> None:
-    """Write a scorecard to paths that end in .csv (every number) and .md (as `to_markdown`)."""
+    """Write a scorecard to paths that end in .csv (every number) and .md (see `to_markdown`)."""
     texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(published, rows)}
     for path in paths:
         write_text(path, texts[Path(path).suffix])
@@ -71,7 +71,7 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the printed cells of a number."""
+    """Return the cells of a published number that differs from ours."""
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
     if row["samples"] != BATCH:
         places.append(f"{row['samples']} samples")
@@ -92,6 +92,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mean_text(value: Any, deviation: float | None, n: int) -> str:
-    """Print a mean or an answer with its n."""
+    """Format a mean with its deviation, or an answer, and the number of seeds."""
     spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
     return f"{number(value)}{spread} (n = {n})"

@@ -31,7 +31,7 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
 
 
 def read_audit(path: str | Path) -> Audit:
-    """Read an audit and check its specification; errors as of `Audit.read` and `check_spec`."""
+    """Read an audit and check its specification; see `Audit.read` and `check_spec` for errors."""
     audit = Audit.read(path)
     check_spec(audit, path)
     return audit
@@ -53,7 +53,7 @@ def check_spec(audit: Audit, where: str | Path) -> None:
 
 
 def group_of(audits: Sequence[Audit]) -> Judgement:
-    """Check that audits are seeds of one network, and judge them; errors as of `read_seeds`."""
+    """Check that audits are seeds of one network, and judge them; errors: see `read_seeds`."""
     _check_different(audits)
     first = audits[0]
     shared = _identity(first)
@@ -85,11 +85,11 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
 
 
 def _check_different(audits: Sequence[Audit]) -> None:
-    """Check that no two audits are the same one."""
+    """Check that no audit was given twice."""
     measured: dict[str, Audit] = {}
     for audit in audits:
-        # Compare without dates and places; pydantic's own JSON refuses half a surrogate pair.
-        # Different networks may well have equal numbers if these are not finite.
+        # `about` has dates and machines. pydantic's own JSON refuses half a surrogate pair.
+        # Audits of different networks may be equal if their numbers are not finite.
         content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
         first = measured.setdefault(content, audit)
         if first is not audit and (audit.finite or first.path == audit.path):
@@ -114,7 +114,7 @@ def _identity(audit: Audit) -> dict[str, Any]:
 
 
 def identity_text(audit: Audit) -> str:
-    """Return a text that is equal for audits of one network: its specification, or else its name."""
+    """Return a text that all audits of one network share: its specification, or else its name."""
     if audit.spec is None:
         return audit.method
     return json.dumps(audit.spec | {"seed": 0}, sort_keys=True)

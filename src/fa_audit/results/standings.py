@@ -12,8 +12,8 @@ from scipy import stats
 from fa_audit.core.errors import AuditError
 from fa_audit.results.tidy import KEY, Tidy
 
-LEVEL = 0.05  # of the tests that rank runs
-# Parts of a run's name for training settings that each rule may choose.
+LEVEL = 0.05  # significance level of the tests that rank runs
+# Parts of a run's name that give the training options that each rule chose.
 TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 
 
@@ -51,7 +51,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     # A snapshot is compared with frozen blocks of the same epoch, from its audit.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
-    # Of several baselines take the most accurate, so that margins are not too large.
+    # Of several baselines the most accurate counts: a weak one would make the margin too large.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
     keys = runs[["setting", "seed", "method"]]
     baselines = {}
@@ -73,8 +73,8 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     """Return every run's rank: its place in the order of mean accuracies, with ties.
 
     Two runs are compared by the paired t-test of their accuracies over the seeds that both have, at
-    `LEVEL`, and all pairs are corrected by Holm's method. A run shares the rank of the runs before
-    it unless one of these is more accurate by that test.
+    `LEVEL`, corrected for all pairs by Holm's method. A run shares the rank of the run before it
+    unless this test finds a run of that rank more accurate.
 
     Args:
         accuracies: a row for every seed, a column for every run.

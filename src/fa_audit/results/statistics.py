@@ -52,7 +52,7 @@ def summarise(values: Iterable[float]) -> Summary:
 
 
 def extent(numbers: Iterable[float], write: Callable[[Any], str] = str) -> str:
-    """Print the smallest and the largest number, or one of them if both look alike.
+    """Return the smallest and the largest number as text, or one of them if both look alike.
 
     The text is empty if there are no numbers.
 
@@ -73,7 +73,7 @@ def rank_runs(runs: pd.DataFrame) -> list[str]:
 
 
 def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, pd.DataFrame]:
-    """Group rows by run, in the given order of runs; sort each group by the columns."""
+    """Group rows by run, in the given order of runs; sort each group by the columns `keys`."""
     return {run: table[table["run"] == run].sort_values(list(keys)) for run in order}
 
 
@@ -83,5 +83,5 @@ def without_penalty(run: str) -> str:
 
 
 def whole(run: str) -> str:
-    """Return the run's name without its snapshot; all snapshots of a run share this name."""
+    """Return the run's name without a snapshot's epoch; all snapshots of a run share this name."""
     return str(parse_run(run).whole)

@@ -90,7 +90,7 @@ class Tidy:
         return self._part("run", runs)
 
     def _part(self, column: str, values: Collection[str]) -> Tidy:
-        """Return the rows with one of some values, and the settings that have such rows."""
+        """Return the rows whose `column` has one of `values`, and the settings of these rows."""
         parts = {}
         for name in TIDY:
             table = getattr(self, name)
@@ -99,7 +99,7 @@ class Tidy:
         return Tidy(tuple(name for name in self.settings if name in there), **parts)
 
     def followed(self) -> pd.DataFrame:
-        """Return the trajectories.
+        """Return the trajectories, for a figure that needs those of every setting.
 
         Raises:
             AuditError: a setting has none.
@@ -107,13 +107,14 @@ class Tidy:
         absent = set(self.settings) - set(self.trajectories["setting"])
         if absent:
             raise AuditError(
-                f"setting '{min(absent)}': found no trajectories, which this draws; leave it out."
+                f"setting '{min(absent)}': found no trajectories, which this figure needs; leave it"
+                " out."
             )
         return self.trajectories
 
     def mean_of_blocks(self, name: str) -> pd.Series:
         """Average a column of the layers over the blocks that have it, in the order of `runs`."""
-        layers = self.layers.reindex(columns=[*KEY, name])  # absent without credits
+        layers = self.layers.reindex(columns=[*KEY, name])  # missing if no audit has credits
         means = layers.groupby(list(KEY))[name].mean()
         keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
@@ -126,7 +127,7 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
     """Return the tables of audits and of the trajectory files of their runs.
 
     Raises:
-        AuditError: as `trajectories_table`.
+        AuditError: see `trajectories_table`.
     """
     columns = [*KEY, *WORK]
     # `judged` needs the audit behind each row.
@@ -144,9 +145,9 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     check. Margins are fractions.
 
     ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty if the check was
-    not evaluated. So are its ``_distance`` from the limit and the ends of its 95 % interval,
-    ``_interval_low`` and ``_interval_high``. ``finite`` is False if a state, gradient or logit is
-    NaN or infinite. ``spec`` and ``thresholds`` are JSON.
+    not evaluated. The same holds for ``<check>_distance``, from the limit, and for the ends of the
+    95 % interval, ``<check>_interval_low`` and ``<check>_interval_high``. ``finite`` is False if a
+    state, gradient or logit is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
     return _table(map(_run_row, audits))
 
@@ -163,7 +164,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]
     row = _key(audit)
-    # A specification lists departures only where they are made; a model has none.
+    # A specification leaves out these options at their defaults; an external model has none.
     defaults = DEPARTURES if audit.spec else {}
     for name in (*_OF_SPEC, *OWN_OPTIONS):
         row[name] = spec.get(name, defaults.get(name))
@@ -207,7 +208,10 @@ def _json(value: Any) -> str:
 
 
 def _baselines(audit: Audit) -> dict[str, Any]:
-    """Return the baselines' accuracies; none for a run that stopped early: baselines do not stop."""
+    """Return the baselines' accuracies.
+
+    A run that stopped early has none, because its baselines trained longer.
+    """
     found: dict[str, float | None] = {"own": audit.baselines.own, "bp": audit.baselines.bp}
     for role, run in audit.baseline_runs.items():
         found[role] = run.accuracy
@@ -284,7 +288,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
 
 
 def judged(rows: pd.DataFrame) -> Judgement:
-    """Judge one run from its rows of the runs, one for each seed."""
+    """Judge one run from its rows of the table of runs, one for each seed."""
     return judge(list(rows["audit"]))
 
 
@@ -342,11 +346,11 @@ def write_packed(path: str | Path, audits: Iterable[Audit]) -> None:
 
 
 def read_packed(path: str | Path) -> list[Audit]:
-    """Read the audits of a setting, as `write_packed` writes them.
+    """Read the audits of a setting from a file that `write_packed` wrote.
 
     Raises:
-        AuditError: the file has another form, or holds an audit of no trained run or of another
-            setting than its folder.
+        AuditError: the file has another form, or one of its audits is not of a trained run or not
+            of the setting that the folder names.
     """
     found = read_json(path, _PACKED)
     reports = found.get("reports") if isinstance(found, dict) else None
@@ -366,16 +370,17 @@ def read_tidy(
     runs: Collection[str] = (),
     read: Callable[[Path], list[Audit]] = read_packed,
 ) -> Tidy:
-    """Read ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings, which keep the
-    order of their files.
+    """Read the files ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings.
+
+    Settings keep the order of their files.
 
     Args:
         runs: the runs to keep; all of them if none is named.
-        read: reads the audits; a cache of `read_packed` where several figures show a setting.
+        read: reads one file of audits; pass a cached `read_packed` to read each file only once.
 
     Raises:
-        AuditError: as `read_packed`; a trajectory is not that of its audit; or no setting has one of
-            `runs`.
+        AuditError: see `read_packed`; or a trajectory is not that of its audit; or no setting has
+            one of `runs`.
     """
     audits: list[Audit] = []
     histories = []
@@ -392,7 +397,7 @@ def read_tidy(
 
 
 def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:
-    """Read the trajectories of a setting; errors as of `trajectories_table`."""
+    """Read the trajectories of a setting, and check that they belong to its audits."""
     table = read_table(path)
     expected = f"{path}: expected trajectories of the runs in its audits.json"
     missing = {*KEY, "epoch", "layer", "test_accuracy"} - set(table)

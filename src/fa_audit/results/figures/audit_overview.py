@@ -27,11 +27,11 @@ _ASKED = style.MARK | {"marker": "|", "markersize": 5}
 def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The number behind each check, for every run, best mean accuracy first. A point is one seed with
-    its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains the
-    limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
-    fire or are borderline (?) over the seeds. D1: largest growth of the median state
-    norm in one block. D2: median norm of the batch-mean loss's gradient at the last state. C: mean
+    """The number behind each check, for every run, best mean accuracy first. A point is one seed
+    with its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains
+    the limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
+    fire or are borderline (?) over the seeds. D1: largest growth of the median state norm in one
+    block. D2: median norm of the batch-mean loss's gradient at the last state. C: mean
     pairwise cosine of the batches' mean gradients at the middle state. D3: accuracy on the whole
     test set, with the same seed's own frozen baseline (circle) and the accuracy that D3 asks for
     (tick); the dotted line is the mean accuracy of frozen blocks under backpropagation.
@@ -60,10 +60,10 @@ def draw(
     entries = {
         "one seed, 95 % interval": style.MARK,
         "mean over seeds": style.MARK | {"marker": "|", "markersize": 8},
-        "borderline: limit in its interval, (?)": _BORDERLINE,
+        "borderline (?): interval contains limit": _BORDERLINE,
         "own frozen baseline": _FROZEN,
         "bp+frozen, mean": _BP,
-        f"asked: own frozen + {100 * margin:g} points": _ASKED,
+        f"D3 asks for: own frozen + {100 * margin:g} points": _ASKED,
         "check fires": style.AREA | {"color": style.SHADE},
     }
     style.legend_below(figure, entries)
@@ -77,7 +77,7 @@ def _name(label: str, seeds: pd.DataFrame) -> str:
 
 
 def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, column: str) -> None:
-    """Draw a point per run and seed with its interval, a bar per run for their mean."""
+    """Draw a point per run and seed with its interval, and a bar at each run's mean."""
     kind = CHECKS[check]
     low, high = runs[f"{check}_interval_low"], runs[f"{check}_interval_high"]
     if column == "accuracy":

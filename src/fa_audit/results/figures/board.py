@@ -31,11 +31,10 @@ _INTERVAL = {
 def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Draw a panel per network, two side by side that share their rows, and a row per rule.
-
-    A row has the mean accuracy with its 95 % interval over the seeds, joined to the mean accuracy
-    with the rule's own frozen blocks. Rows are sorted by accuracy in the left network, then in the
-    right one. A variant of a rule has a row of its own.
+    """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
+    the seeds, joined to the mean accuracy with the rule's own frozen blocks. Two panels side by
+    side share their rows, which are sorted by accuracy in the left network, then in the right one.
+    A variant of a rule has a row of its own.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]

@@ -1,4 +1,4 @@
-"""Figures of cosines between credits and gradients, of every layer and over all of them."""
+"""Figures of cosines between credits and gradients, in every block and averaged over blocks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _PANELS = {  # column of the layers -> title and axes of its panel, and the chec
 def credit_layers(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Why a mean cosine misleads. (a) Accuracy on the whole test set against the cosine between credit
-    and gradient, averaged over all blocks. (b) The cosine of every block, at the block's output.
-    (c) Median norm of the batch-mean loss's gradient at every state; D2 looks at the last state and
-    fires in the shaded part. A marker is one seed, a line the mean over n seeds (a range of n if
-    some are missing). A hollow marker means that the gradient is below the limit of D2; in (a) the
-    gradient at the last state.
+    """Why a mean cosine misleads. (a) Accuracy on the whole test set against the cosine between
+    credit and gradient, averaged over all blocks. (b) The cosine of every block, at the block's
+    output. (c) Median norm of the batch-mean loss's gradient at every state; D2 looks at the last
+    state and fires in the shaded part. A marker is one seed, a line the mean over n seeds (a range
+    of n if some are missing). A hollow marker means that the gradient is below the limit of D2; in
+    (a) the gradient at the last state.
     """
     figure = style.new_figure(title, height=2.6)
     aggregate, *panels = figure.subplots(1, 3)
@@ -109,7 +109,7 @@ def _by_layer(
     return groups
 
 
-# --- the first block, and those behind it
+# --- the first block, and the later ones
 
 _COSINE = f"cosine{AT_INPUT}"  # as published
 _PARTS: dict[str, tuple[str, style.Look]] = {  # part of the blocks -> its name and its mark
@@ -131,7 +131,7 @@ def layer0_dominance(
     by accuracy of the fully trained network, and its snapshots by epoch.
 
     Raises:
-        AuditError: no network has a credit in block 0 and in one behind it.
+        AuditError: no network has a credit both in block 0 and in a later one.
     """
     cosines = tidy.layers.set_index([*KEY, "layer"])[_COSINE].unstack("layer")
     deep = cosines.drop(columns=0).mean(axis=1)

@@ -64,7 +64,7 @@ def _rungs(runs: pd.DataFrame) -> pd.DataFrame:
     name.
 
     Raises:
-        AuditError: no run stands on a rung.
+        AuditError: no run belongs to a ladder.
     """
     other = runs["random_targets"].astype(bool) | runs["shallow"].astype(bool)
     trained = runs[~other & (runs["penalty"] == 0)]
@@ -94,8 +94,8 @@ _PANELS = {  # column of the runs -> title and axis of its panel, and its check
 def depth_sweep(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on the
-    whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
+    """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on
+    the whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
     norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the own
     frozen baseline of the same depth and seed, in percentage points. A check fires in the shaded
     part of its panel. A marker is one seed, a line the mean over n seeds (a range of n if some are

@@ -25,12 +25,13 @@ def write_figure(
     origin_file: str | Path | None = None,
     tidy: Tidy | None = None,
 ) -> None:
-    """Draw one figure in every format, and write its origin.
+    """Draw one figure and write it in every format, with a record of its code and inputs.
 
     Args:
-        entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
-        inputs: the files to draw, as for `read_tidy`; if `tidy` is given, the files it came from.
+        entry: the result of `fa_audit.results.artefacts.artefact_entry`.
+        inputs: the files to draw, see `read_tidy`; if `tidy` is given, the files it was read from.
         figures: files to write: PDF, PNG, SVG.
+        origin_file: the JSON file of that record.
 
     Raises:
         AuditError: a file is not a table, or matplotlib cannot read a formula.

@@ -21,7 +21,7 @@ from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy, judged
 
 _TINY = 6  # points
-OUTCOMES = {  # colour, and its meaning
+OUTCOMES = {  # outcome -> colour, and its meaning in the legend
     "FAIL": ("#F0B9A0", "three-check: FAIL"),
     "walk-back": ("#FBE3B5", "four-check alone: walk-back"),
     "incomplete": ("#E4E4E4", "not everything evaluated"),
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         name: one of `OUTCOMES`.
-        checks: labels of the checks that fire or are borderline, these with ``?``.
+        checks: labels of the checks that fire or are borderline; borderline ones end in ``?``.
     """
 
     name: str
@@ -67,12 +67,12 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
 def verdict_matrix(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting (columns);
-    a run that was not made has no square. FAIL is a verdict of three checks, walk-back of the four
-    checks only. Below it are the checks that fire or are borderline, by the mean over seeds: D1
-    growth of states, D2 reference gradient, C cross-batch stability, D3 depth utility. The infinity
-    sign means a state, gradient or logit that is not finite, a question mark a 95 % interval that
-    contains the limit.
+    """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
+    (columns); a run that was not made has no square. FAIL is a verdict of three checks, walk-back
+    of the four checks only. Below the verdict are the checks that fire or are borderline, by the
+    mean over seeds: D1 growth of states, D2 reference gradient, C cross-batch stability, D3 depth
+    utility. The infinity sign means a state, gradient or logit that is not finite, a question mark
+    a 95 % interval that contains the limit.
     """
     order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):
@@ -106,8 +106,8 @@ def decision_utility(
 ) -> Figure:
     """Claims that a reader of each kind of report would withdraw. A cell has the number of networks
     withdrawn / the number for which the report has what it needs, over all seeds and settings;
-    darker is more, "n/a" means none. "Accuracy only" withdraws nothing, because nothing is there to
-    compare with. "+ cosine" withdraws a network if the cosine between credit and gradient, averaged
+    darker is more, "n/a" means none. "Accuracy only" withdraws nothing, because it compares with
+    nothing. "+ cosine" withdraws a network if the cosine between credit and gradient, averaged
     over all blocks, is not above 0. "+ shallow baseline": if the accuracy is not above that of the
     same network without blocks, trained by backpropagation. "+ D1" to "+ D3": if this check fires.
     "Full protocol": if the four-check verdict is "needs walk-back"; incomplete verdicts are not
@@ -124,7 +124,7 @@ def decision_utility(
 
 
 _NUDGING = f"deep_nudging{AT_INPUT}"
-_MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
+_MEASURES = {  # column of `_seed_values` -> its heading, with the unit
     f"deep_cosine{AT_INPUT}": "cosine, high is better",
     f"deep_rho{AT_INPUT}": "$\\rho$, high is better",
     _NUDGING: "nudging in nats, low is better",

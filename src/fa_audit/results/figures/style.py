@@ -34,9 +34,9 @@ WIDE = 7.0  # inches: a page of two columns
 SMALL = 7  # points, for everything but titles and axis labels
 
 # Method -> colour and marker in every figure; arrows mean "off the scale", grey circles baselines.
-# The first colours are those of Okabe and Ito (2008) without yellow, which a thin line on white
-# paper loses; the others are as far apart, also without red or green cones. Markers repeat what
-# colours say.
+# The first colours are those of Okabe and Ito (2008) without yellow, which is hard to see as a thin
+# line on white. The others differ as much, also for readers with red-green blindness. A method's
+# marker tells the same as its colour.
 LOOKS = {
     "bp": ("#000000", "o"),
     "fa": ("#E69F00", "s"),
@@ -81,7 +81,7 @@ MARK: Look = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 3
 SEED = MARK | {"markeredgewidth": 0.5}
 AREA = MARK | {"marker": "s", "markersize": 7, "markeredgewidth": 0}
 RING = MARK | {"markersize": 8, "markerfacecolor": "none", "markeredgewidth": 0.7}
-# The dash shows a mean without neighbours: no line leads to it.
+# A mean without neighbours has no line, so a dash marks it.
 _MEAN: Look = {
     "color": GREY,
     "marker": "_",
@@ -91,9 +91,9 @@ _MEAN: Look = {
     "label": "mean over seeds",
 }
 NOUGHT: Look = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
-# Arrows for values that an axis cannot show: label -> marker on a y axis, on an x axis, and place
-# as a fraction of the axis. 9 and 8 are arrows to the right and to the left: < and > are
-# markers of methods.
+# Arrows for values that an axis cannot show: label -> marker on a y axis, marker on an x axis, and
+# position as a fraction of the axis. 9 and 8 are matplotlib's arrows to the right and to the left;
+# < and > already mark methods.
 _ARROWS = {"infinite": ("^", 9, 0.96), "zero": ("v", 8, 0.04)}
 
 # Leave out dates and versions, so that the same figure gives the same file.
@@ -102,7 +102,7 @@ _METADATA: dict[str, dict[str, str | None]] = {
     ".png": {"Software": None},
     ".svg": {"Creator": None, "Date": None},
 }
-# The metadata field that holds a figure's origin.
+# The metadata field that holds a figure's origin: its code and inputs.
 _ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
 
 
@@ -110,7 +110,7 @@ _ORIGIN = {".pdf": "Keywords", ".png": "Comment", ".svg": "Description"}
 
 
 def context() -> AbstractContextManager[None]:
-    """Return a context with matplotlib's defaults and this look, ignoring the user's settings."""
+    """Return a context with matplotlib's defaults and paper.mplstyle, not the user's settings."""
     return matplotlib.style.context(["default", Path(__file__).with_name("paper.mplstyle")])
 
 
@@ -129,7 +129,7 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 
 def new_figure(title: str, *, height: float) -> Figure:
-    """Return an empty figure with constrained layout; `height` in inches, without title and legend."""
+    """Return an empty figure; `height` is in inches and leaves out title and legend."""
     lines = textwrap.wrap(title, int(15 * WIDTH))
     figure = Figure(figsize=(WIDTH, height + 0.15 * len(lines)), layout="constrained")
     figure.suptitle("\n".join(lines))
@@ -158,7 +158,7 @@ def legend_below(figure: Figure, entries: Mapping[str, Look], **options: Any) ->
 
 
 def save(figure: Figure, path: str | Path, origin: str) -> None:
-    """Write a figure, whole or not at all; the same figure and origin give the same bytes.
+    """Write a figure atomically; the same figure and origin give the same bytes.
 
     Args:
         path: ends in .pdf, .png or .svg.
@@ -218,7 +218,7 @@ def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Loo
 def mean_entries(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, Look]:
-    """Return legend entries: every run with the number of seeds behind its means, seeds, and means.
+    """Return legend entries: each run with the number of seeds in its means, then seeds and means.
 
     Args:
         groups: the rows of every run.
@@ -265,7 +265,7 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def number(value: float, *, digits: int = 3) -> str:
-    """Format a few significant digits, with a power of ten where there are many zeros."""
+    """Format a number to `digits` significant digits, with a power of ten if it has many zeros."""
     text = f"{value:.{digits}g}"
     return power(float(text)) if "e" in text else ScalarFormatter.fix_minus(text)
 
@@ -300,7 +300,7 @@ def _variant(part: str) -> str:
 
 def log_scale(ax: Axes, axis: str = "y") -> None:
     """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
-    # By default a line to a zero would fall out of the panel.
+    # By default matplotlib would draw a line to a zero far out of the panel.
     getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
     ax.minorticks_off()
 
@@ -406,7 +406,7 @@ def points(
 
     Args:
         x, y: columns.
-        look: of `run_styles`.
+        look: the run's entry of `run_styles`.
         axis: the axis of the values, ``"x"`` or ``"y"``.
         hollow: name of a boolean column, True for unfilled markers; default: all are filled.
     """

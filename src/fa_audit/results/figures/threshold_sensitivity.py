@@ -17,7 +17,7 @@ from fa_audit.results.outcomes import reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
-_ANYWAY, _ALONE = "0.82", "0.4"  # greys: colours are those of methods
+_ANYWAY, _ALONE = "0.82", "0.4"  # greys, because colours stand for methods
 _LIMIT = {"color": style.GREY, "linestyle": "--", "linewidth": 0.9}
 _RING = style.RING | {"color": "black"}
 
@@ -64,9 +64,9 @@ def draw(
     style.name_rows(axes[0], names)
     entries = {
         "fires alone (full height: all)": style.AREA | {"color": _ALONE},
-        "fires beside another check": style.AREA | {"color": _ANYWAY},
+        "fires together with another check": style.AREA | {"color": _ANYWAY},
         "the protocol's threshold": _LIMIT,
-        "borderline network there": _RING,
+        "run has a borderline network": _RING,
     }
     style.legend_below(figure, entries)
     return figure
@@ -96,7 +96,7 @@ def _curve(
     Args:
         at: the thresholds, shape (T,).
         values: the number of each network that the check decides on, shape (n,).
-        elsewhere: whether another check walks the network back, at the protocol's thresholds.
+        elsewhere: whether another check fires on each network, at the protocol's thresholds.
     """
     if values.empty:
         ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), fontsize=style.SMALL)

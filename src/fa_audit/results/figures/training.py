@@ -33,10 +33,11 @@ _FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference
 def trajectories(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Norm of the last state (left), norm of the reference gradient there (middle), and test accuracy
-    (right) after every epoch; one line per run and seed, one row per setting. D2 fires in the
-    shaded part, where a cosine with that gradient says nothing. Rings mark the first epoch at which
-    D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the norms.
+    """Norm of the last state (left), norm of the reference gradient there (middle), and test
+    accuracy (right) after every epoch; one line per run and seed, one row per setting. D2 fires in
+    the shaded part, where a cosine with that gradient says nothing. Rings mark the first epoch at
+    which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the
+    norms.
     """
     # Snapshots belong to the history of their run, and only they have epoch 0. All other facts of
     # a run come from its latest network.
@@ -91,7 +92,7 @@ def _curves(
         colour = looks[run]["color"]
         for _, rows in states[states["run"] == run].groupby("seed"):
             epochs, values = rows["epoch"], rows[column]
-            # Each run has its markers at epochs of its own, so that equal runs stay visible.
+            # Runs have their markers at different epochs, so that equal runs stay visible.
             step = max(1, len(epochs) // _MARKERS_PER_CURVE)
             marks = {"markersize": 2.5, "markevery": (int(rank / len(order) * step), step)}
             ax.plot(epochs, values, **looks[run], **marks, linewidth=0.7, label=run)

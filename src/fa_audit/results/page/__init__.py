@@ -1,1 +1,1 @@
-"""The report as one HTML file: `runs` has the content, `render` and page.html the form."""
+"""The report as one HTML file: `runs` collects the content, `render` fills it into page.html."""

@@ -1,4 +1,4 @@
-// Sorts and filters the verdicts, and opens the evidence that a link leads to. The page is complete without it.
+// Sorts and filters the verdicts, and opens the evidence that a link leads to. Without this script the page still shows everything.
 const table = document.getElementById("runs");
 const body = table.tBodies[0];
 const headings = [...table.tHead.rows[0].cells];
@@ -19,7 +19,7 @@ function filter() {
 function compare(one, other) {
   const [a, b] = [one, other].map((cell) => cell.dataset.value);
   if (a === undefined) return one.textContent.localeCompare(other.textContent);
-  // A value that is absent, written None, counts as the smallest.
+  // A missing value, written None, counts as the smallest.
   const value = (number) => (number === "None" ? -Infinity : Number(number));
   return value(a) < value(b) ? -1 : Number(value(a) > value(b));
 }

@@ -1,7 +1,7 @@
 """Render the page as one HTML file that holds its style, script, figures and tables.
 
-Names may come from strangers. The template therefore escapes all of them, and the page's policy
-allows only the page's own script, by its digest.
+Names may come from untrusted files. The template therefore escapes all of them, and the page's
+policy allows only the page's own script, by its digest.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ _REGIME_NOTE = (
     "fire: mean ± sample standard deviation over the seeds in which they do."
 )
 _FOUR_CHECK_NOTE = (
-    "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and"
-    " how many seeds have it, for whatever reasons; borderline: the distances' t-interval contains 0 (growth and "
-    "gradient in decades, others as differences)."
+    "Four-check: the verdict over all seeds, by each check's mean distance from its limit, and the"
+    " number of seeds that have this verdict, for any reason; borderline: the t-interval of the"
+    " distances contains 0 (growth and gradient in decades, others as differences)."
 )
 
 _MAIN_AUDIT = (
@@ -75,7 +75,7 @@ _COMPARISON_NOTE = (
 
 
 def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per setting and run: architectures, data sets or controls compared."""
+    """Return one row per setting and run, to compare architectures, data sets or controls."""
     return run_table(tidy, _COMPARISON, caption=f"{title}. {_COMPARISON_NOTE}", labels=labels)
 
 
@@ -107,7 +107,7 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     table = run_table(tidy, columns, rows=rows, caption=caption, labels=labels)
     if not varied or first.duplicated(varied).any():
         return table
-    # The varied columns tell the settings apart; names need no column.
+    # The varied columns tell the settings apart, so leave out the column of their names.
     unnamed = tuple(row[1:] for row in table.rows)
     return replace(table, columns=table.columns[1:], rows=unnamed)
 
@@ -138,7 +138,7 @@ _PENALTY_NOTE = (
     "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): mean "
     "± sample standard deviation over seeds; fresh-B null (the deep cosine with 20 feedback "
     "draws that the network has never seen): mean and standard deviation of the draws, averaged "
-    "over seeds; nudging (change of the loss by a step along the credit, negative where it "
+    "over seeds; nudging (change of the loss by a step against the credit, negative if it "
     "helps): mean over seeds; growth: largest over seeds; ||h_L||, ||g_L||: median over seeds. "
     "Deep: mean over the blocks l >= 1."
 )
@@ -175,18 +175,18 @@ _NULL_CALIBRATION = (
     _GRADIENT,
 )
 _NULL_CALIBRATION_NOTE = (
-    "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean over "
+    "Deep cosine: credit under the training feedback with the gradient, without epsilon, mean over "
     "the blocks l >= 1; null: mean and sample standard deviation of the same over 20 feedback "
     "draws that the network has never seen; z: deep cosine minus null mean, in null deviations, "
     "seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep cosine with "
     "norms clamped at 1e-8. All are means over seeds, ± their sample standard deviation; "
-    "||g_L||: median over seeds. Methods without random feedback have no null, and draws that "
-    "all give the same cosine no z."
+    "||g_L||: median over seeds. Methods without random feedback have no null; draws that all "
+    "give the same cosine have no z."
 )
 
 
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return deep cosines next to those under fresh feedback."""
+    """Return each run's cosine in deep blocks, compared with those under fresh random feedback."""
     runs, caption = tidy.runs, f"{title}. {_NULL_CALIBRATION_NOTE}"
     deviation = runs[f"fresh_b_std{AT_INPUT}"]
     above = runs[f"deep_cosine{AT_INPUT}"] - runs[f"fresh_b_mean{AT_INPUT}"]

@@ -1,4 +1,4 @@
-"""The board: rules ranked by accuracy, with margins, checks, costs and the claims of their sources."""
+"""The board: rules ranked by accuracy, with margins, checks, costs and their sources' claims."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fa_audit.results.standings import with_standings
 from fa_audit.results.tables.rows import CHECKS, FIRES, Column, TextColumn, run_table
 from fa_audit.results.tidy import Tidy
 
-TOLERANCE = 0.01  # most sources round: a rule at most this far below its source reaches it
+TOLERANCE = 0.01  # sources round: a rule at most this far below its source's accuracy reaches it
 _NOTE = (
-    "Rules of a network by accuracy, means over n seeds with 95 % t-intervals. Rank: place; a rule"
+    "Each network's rules by accuracy: means over n seeds with 95 % t-intervals. Rank: a rule"
     " shares the rank of those before it unless a paired t-test over the seeds (5 %, Holm over all"
-    " pairs) tells it apart from one of them. Margins: accuracy minus that of the same network with"
-    " the rule's own frozen blocks, and with bp+frozen, seed by seed, in points. Checks: outcome"
-    " over the seeds, mean distance from the limit (growth and gradient in decades, stability as a"
-    " cosine, depth in points; negative where it fires) and its 95 % interval, and in how many seeds"
-    " it fires; borderline where the interval contains 0. Cost: time of a training"
-    " step over bp's, measured on the residual MLP (d = 256, L = 4) with one CPU thread. Claim: what"
-    " a source reports of the rule on a network and budget of its own, and backpropagation (BP)"
-    " there."
+    " pairs) finds one of them more accurate. Margins, seed by seed, in points: accuracy minus that"
+    " of the same network with the rule's own frozen blocks, and with bp+frozen. Checks: outcome"
+    " over the seeds; mean distance from the limit with its 95 % interval (growth and gradient in"
+    " decades, stability as a cosine, depth in points; negative if the check fires); in how many"
+    " seeds it fires. A check is borderline if the interval contains 0. Cost: time of a training"
+    " step as a multiple of bp's, on the residual MLP (d = 256, L = 4) with one CPU thread. Claim:"
+    " what a source reports for the rule on its own network and budget, and for backpropagation"
+    " (BP) there."
 )
 
 
@@ -76,8 +76,8 @@ def claims_of_sources() -> dict[str, dict[str, Any]]:
 def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = False) -> Table:
     """Return one row per network and rule; in each network the highest accuracy comes first.
 
-    Settings in claims.yaml are networks of a rule's own source. They have no rows; they show
-    whether the rule reaches its source's number.
+    Settings named in claims.yaml are networks of a rule's own source. They get no rows; they
+    decide whether the rule reaches its source's number.
 
     Args:
         narrow: shorten the table for a terminal: only the checks that fire, no claims.

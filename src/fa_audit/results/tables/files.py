@@ -23,7 +23,7 @@ def write_table(
     origin_file: str | Path | None = None,
     tidy: Tidy | None = None,
 ) -> None:
-    """Build one table in every format, and write its origin.
+    """Build one table and write it in every format, with a record of its code and inputs.
 
     The files' endings choose the formats, by `writers.TABLES`. The arguments are the same as for
     `write_figure`.

@@ -18,7 +18,7 @@ from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, judged
 
 STATISTICS = ("n", "mean", "deviation", "low", "high", "median", "max")
-INCOMPLETE = "n: seeds. A number that fewer seeds have says how many do, as (2/3)."
+INCOMPLETE = "n: number of seeds. After a number, (2/3) means that only 2 of 3 seeds have it."
 CREDITS = " Credits are compared at the blocks' inputs, as published."
 
 
@@ -29,14 +29,14 @@ class Column:
     heading: str
     quantity: str  # a column of the runs table
     statistic: Literal["mean", "median", "max"] = "mean"
-    spread: Literal["", "deviation", "interval"] = ""  # printed behind the number
-    scale: float = 1  # of printed numbers, not of the CSV
+    spread: Literal["", "deviation", "interval"] = ""  # printed after the number
+    scale: float = 1  # factor of the printed numbers; the CSV has them unscaled
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
 
     def cell(self, group: pd.DataFrame) -> Number:
-        """Print the statistic of one row's seeds."""
+        """Return the printed cell of a row: the statistic over its seeds."""
         found = _summary_of(group[self.quantity])
         scaled = {name: self.scale * value for name, value in found.items() if value is not None}
         spread: dict[str, Any] = {}
@@ -118,7 +118,7 @@ FOUR_CHECK = TextColumn("four-check", _four_check)
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
-    """Return every (setting, run): settings in order, and within each the best mean accuracy first."""
+    """Return every (setting, run): settings in order, each with its most accurate run first."""
     rows: list[tuple[str, str]] = []
     for setting in tidy.settings:
         rows += product([setting], rank_runs(tidy.of(setting).runs))
@@ -136,7 +136,7 @@ def run_table(
     """Return a table with a row for every (setting, run), led by the setting if there are several.
 
     Args:
-        rows: default `by_setting`.
+        rows: setting and run of every row; default `by_setting`.
         labels: printed names of runs and settings; others keep their own names.
     """
     groups = dict(list(tidy.runs.sort_values("seed").groupby(["setting", "run"])))
@@ -155,7 +155,7 @@ def run_table(
             found |= column.values(group)
         values.append(found)
     headings = ["setting", "run", *(column.heading for column in all_columns)]
-    # A table of one setting names it in its title.
+    # A table of one setting names it in its title and leaves out that column.
     first = 0 if len(tidy.settings) > 1 else 1
     has_credits = any(isinstance(c, Column) and c.quantity.endswith(AT_INPUT) for c in columns)
     return Table(
