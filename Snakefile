@@ -1,4 +1,7 @@
-"""fa-audit: train, audit, compare with frozen baselines, render. Start reading here; rules/ has one file a stage."""
+"""fa-audit: train, audit, compare with frozen baselines, draw.
+
+Start reading here; rules/ has one file for each stage.
+"""
 
 import sys
 

@@ -11,7 +11,7 @@ rule audit_model:
         "results/benchmarks/audit_model/{model}.tsv"
     wildcard_constraints:
         model="[a-z][a-z0-9_]*",
-    # Before long trainings: a wrong description fails early.
+    # Run before the long trainings, so that a wrong description fails early.
     priority: 10
     conda:
         "../envs/fa-audit.yaml"

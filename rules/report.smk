@@ -1,5 +1,5 @@
 rule build_report:
-    """One page that opens anywhere: verdicts, claims, the evidence of every run, figures and tables."""
+    """One HTML file with everything: verdicts, claims, evidence of each run, figures, tables."""
     input:
         audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
         models=model_files("json"),

@@ -1,5 +1,5 @@
 rule train_network:
-    """Train one network; go on from the state that an interrupted training kept."""
+    """Train one network; resume from the state that an interrupted training saved."""
     input:
         data=data_of,
     output:
@@ -29,7 +29,7 @@ rule train_network:
 
 
 rule share_run:
-    """Copy a network that another setting trains with the same specification, hence to the same bits."""
+    """Copy a network that another setting trains with the same specification to the same bits."""
     input:
         checkpoint=original_file("checkpoints", "safetensors"),
         sidecar=original_file("checkpoints", "json"),

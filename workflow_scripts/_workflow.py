@@ -1,4 +1,4 @@
-"""The frame of every script: a log, errors in one line, a device."""
+"""What every script needs: its log, errors as one line, and its device."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
 def _end_with(parent: int) -> None:
     """End this process when Snakemake, its parent, was killed (kill -9).
 
-    Snakemake's next call deletes whatever a job finishes without it: the training would begin
-    again. A training that was stopped resumes.
+    If the job went on alone, Snakemake's next call would delete what it wrote, and the training
+    would begin again. A training that was stopped resumes.
     """
     while os.getppid() == parent:
         time.sleep(1)
@@ -97,7 +97,8 @@ def device(snakemake: Snakemake) -> Iterator[str]:
     elif not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         log.info(
-            "computing on the CPU: a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: %s)",
+            "computing on the CPU: a GPU was granted, but torch sees none"
+            " (CUDA_VISIBLE_DEVICES: %s)",
             visible,
         )
         yield "cpu"
@@ -105,7 +106,7 @@ def device(snakemake: Snakemake) -> Iterator[str]:
         count = torch.cuda.device_count()
         gpus = [str(torch.cuda.get_device_properties(index).uuid) for index in range(count)]
         with gpu_lock(gpus) as index:
-            # Nothing of this process lands on another GPU.
+            # Keep torch from placing anything on another GPU.
             torch.cuda.set_device(index)
             log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
             yield f"cuda:{index}"

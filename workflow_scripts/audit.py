@@ -19,7 +19,7 @@ with logged(snakemake), device(snakemake) as where:
         trajectory=files.trajectory,
         baselines=dict(zip(params.baselines, files.baselines, strict=True)),
         spec=spec,
-        # Only a class that the configuration names is imported.
+        # The checkpoint may name any class; only the configuration's is imported.
         method=None if spec.method in METHODS else spec.method,
         architecture=spec.architecture,
         device=where,

@@ -1,4 +1,4 @@
-"""Rule build_report: everything of a configuration on one page."""
+"""Rule build_report: all runs, figures and tables of a configuration on one page."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rule build_table: one table in every format, and where it comes from."""
+"""Rule build_table: one table in every format, and a record of its code and inputs."""
 
 from _workflow import logged
 

@@ -1,4 +1,4 @@
-"""Rule draw_figure: one figure as PDF, PNG and SVG, and where it comes from."""
+"""Rule draw_figure: one figure as PDF, PNG and SVG, with a record of its code and inputs."""
 
 from _workflow import logged
 

@@ -1,4 +1,4 @@
-"""Rule tidy_setting: audits and trajectories of one setting as tables, and its audits as one JSON."""
+"""Rule tidy_setting: one setting's audits and trajectories as tables, its audits as one JSON."""
 
 from _workflow import logged
 

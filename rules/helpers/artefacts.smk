@@ -1,4 +1,5 @@
-# Figures, tables, the scorecard and external models: their entries, and what they are made from.
+# Figures, tables, the scorecard and external models: their entries in the configuration, their
+# inputs, and the digests of the code that makes them.
 
 from fa_audit.core.registry import entry_of
 from fa_audit.experiments import paths
@@ -24,7 +25,7 @@ if MODE == ExecMode.DEFAULT:
 
 @readable
 def entry_in(section, name):
-    """Return its entry, with kind, settings and labels filled in."""
+    """Return the entry of a figure or table, with kind, settings and labels filled in."""
     return artefacts.artefact_entry(config, GRID, section, name)
 
 
@@ -59,7 +60,7 @@ def in_report(path, category, subcategory=None, **labels):
     return report(path, caption=caption, category=category, subcategory=subcategory, labels=labels)
 
 
-# ---- all of them
+# ---- all figures and tables
 
 
 def names_in(section):
@@ -109,13 +110,13 @@ def model_of(wildcards):
 @readable
 def model_weights(wildcards):
     path = model_of(wildcards)["weights"]
-    # Without this input Snakemake would treat existing results as up to date.
+    # If a missing file were no input, Snakemake would take existing results for up to date.
     if path and not os.path.isfile(path):
         raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
     return path or []
 
 
-# ---- the report page: its figures in order, their texts, and its origin
+# ---- the report page: its figures in order, their texts, and a digest of what it is made from
 
 
 def page_figures(wildcards):

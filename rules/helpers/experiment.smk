@@ -31,7 +31,8 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 def readable(function):
     """Make a function print bad input as one line, without Snakemake's traceback.
 
-    Input functions use it, too: they run before the first job, when sys.exit ends Snakemake.
+    Input functions may use it, because Snakemake calls them before the first job, when sys.exit
+    still ends it.
     """
 
     def wrapped(*args):
@@ -43,9 +44,9 @@ def readable(function):
     return wrapped
 
 
-PROJECT = Path(readable.__code__.co_filename).resolve().parents[2]  # this file's
+PROJECT = Path(readable.__code__.co_filename).resolve().parents[2]  # the folder of the Snakefile
 LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
-# Scripts import the library that plans them, in a conda environment too, and the user's own code.
+# Jobs import this library, in a conda environment too, and the user's own code.
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
@@ -59,7 +60,7 @@ COMMAND_LINE = workflow.config_settings.config
 MODE = workflow.exec_mode
 # A dry run calls no onstart, so messages.smk prints its table.
 DRY_RUN = workflow.output_settings.dryrun
-# Limits of --resources, cores and nodes: GPU jobs without one are refused.
+# The limits of --resources, --cores and --jobs: GPU jobs without one are refused.
 LIMITS = workflow.global_resources
 # Files up to this many bytes are compared by content, as in profiles/default.
 LARGEST_DATA = 2_000_000_000
@@ -87,15 +88,15 @@ if not CONFIG_FILES:
     configfile: "config.yaml"
 
 
-# A module takes only the keys that its part of the configuration has.
+# Used as a module, this workflow takes from --config only the keys that its own part of it has.
 update_config(config, {key: typed(COMMAND_LINE[key]) for key in COMMAND_LINE.keys() & config})
 readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# Snakemake records a failed job as done, and its outputs are gone (docs/workflow.md). A job's
-# parameter `origin` is a digest of what its inputs are made from: after a failure it has changed, so
-# the job asks for the input that is missing.
+# Snakemake deletes the outputs of a failed job and still records it as done (docs/workflow.md).
+# Every job therefore has a parameter `origin`, a digest of all that its inputs are made from. After
+# an edit whose job failed, `origin` has changed, so that the next job asks for the lost file.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 
@@ -121,7 +122,7 @@ def spec_of(wildcards):
 
 @cache
 def values_of(key):
-    """Return the specification in JSON types: one object for the training and the audit."""
+    """Return the specification in JSON types, the same object for training and audit."""
     return spec(key).to_dict()
 
 
@@ -160,7 +161,7 @@ def audited(setting):
     return list(GRID.setting(setting).run_keys("runs"))
 
 
-# ---- runs that an earlier setting trains too: copied from there
+# ---- runs that an earlier setting trains, too, and that are copied from there
 
 ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()}
 
@@ -170,8 +171,8 @@ def original_file(folder, ending):
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- files by kind. They are functions, so that a target's files are listed only when the target is asked
-# for: those of ten thousand runs take 15 MB.
+# ---- files by kind: functions, so that the files of a target are listed only when the target is
+# asked for. A list for ten thousand runs takes 15 MB.
 
 
 def network_files(keys):
@@ -188,7 +189,7 @@ def baseline_files(wildcards):
 
 
 def rest_of(settings):
-    """Return the tidy tables of settings and every file that they rest on."""
+    """Return the tidy tables of settings and every file that they are made from."""
     keys = dict.fromkeys(key for name in settings for key in audited(name))
     networks = dict.fromkeys(network for key in keys for network in ORIGINS.networks(key))
     return [

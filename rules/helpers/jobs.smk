@@ -1,4 +1,4 @@
-# The resources that jobs ask for, the checks before the first of them, and their end by a signal.
+# The resources of jobs, the checks before the first job, and the end of all jobs by a signal.
 
 import signal
 from contextlib import suppress
@@ -19,28 +19,29 @@ COSTS = read_costs(PROJECT / "benchmarks/costs.json", TIMED)
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
 FAILURES = (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR, LogEvent.ERROR)
-# Threads per run: their number decides the bits, and one-thread runs side by side are fastest on a CPU.
+# Threads per run. Their number changes the rounding; on a CPU, one-thread runs side by side are
+# fastest.
 THREADS = 1
 
 
 def on_cluster():
     """Return whether cluster nodes run the jobs; this machine's devices then decide nothing."""
-    if DRY_RUN:  # it hides its executor; clusters take --jobs in place of --cores
+    if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # The limit does not tell: --jobs may be given beside --cores on one machine, too.
+    # Here --jobs decides nothing: one machine may have it beside --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 
 def in_storage():
-    """Return whether results are in a storage, where no path of this machine leads."""
+    """Return whether results are in a remote storage, which no path on this machine reaches."""
     return rules.build_scorecard.output.csv.is_storage
 
 
 def group_of(wildcards):
     """Return the group that is sent to a cluster as one job: a run's training and its audit.
 
-    With --group-components run=2 two runs are one job. A group must not wait for a file that another
-    job makes from its results, so a run that is copied from another setting has no group.
+    With --group-components run=2 two runs are one job. A group must not wait for a file that
+    another job makes from its results, so a run that is copied from another setting has no group.
     """
     return "run" if on_cluster() and key_of(wildcards) not in GRID.duplicate_runs else None
 
@@ -57,7 +58,7 @@ def gpus(wildcards):
 
 
 def asked_of(rule):
-    """Return a rule's resources as written; --set-resources and profiles have the last word."""
+    """Return a rule's resources, with the values of --set-resources and profiles in place."""
     resources = getattr(rules, rule).rule.resources.items()
     return {"gpu": gpus(None)} | {n: r.raw for n, r in resources if r.raw is not None}
 
@@ -93,8 +94,8 @@ def datasets():
 def stop(number, frame):
     """End the jobs, then Snakemake, as Ctrl-C in a terminal does; none of them counts as failed.
 
-    If only Snakemake is told to stop, as at a container's end, it would wait for its jobs for hours.
-    A closed terminal (SIGHUP) would end it and leave the jobs running.
+    Without this handler, a signal to Snakemake alone, as at a container's end, would make it wait
+    for its jobs for hours. A closed terminal (SIGHUP) would end it and leave the jobs running.
     """
     logger.addFilter(lambda record: getattr(record, "event", None) not in FAILURES)
     for job in psutil.Process().children(recursive=True):
@@ -144,7 +145,7 @@ def start_work():
 
 @readable
 def check_command():
-    """Refuse a command that would fail at every job, or run other code than this."""
+    """Refuse a command that would fail at every job, or would run another copy of the library."""
     if PROJECT / "src" != LIBRARY:
         raise AuditError(
             f"fa_audit: found the library in {LIBRARY}; expected that of this workflow:"

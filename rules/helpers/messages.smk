@@ -53,8 +53,8 @@ def say_results():
 
 def say_how_to_go_on():
     say(
-        "fa-audit: not finished. Run the same command again: results are kept, and training resumes."
-        " If a message above names a damaged file, delete it first."
+        "fa-audit: not finished. Run the same command again: results are kept, and training"
+        " resumes. If a message above names a damaged file, delete it first."
     )
 
 

@@ -61,7 +61,7 @@ _IN_TERMINAL = (*_WORTH, FIRES, _COST)
 
 @cache
 def _measured_costs() -> dict[str, float]:
-    """Read every method's time of a step over backpropagation's, from ``benchmarks/methods.json``."""
+    """Read each method's time per step, relative to bp, from ``benchmarks/methods.json``."""
     text = files("fa_audit").joinpath("provided/benchmarks/methods.json").read_text("utf-8")
     return {name: row["relative_to_bp"] for name, row in json.loads(text)["methods"].items()}
 
