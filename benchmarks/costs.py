@@ -1,17 +1,17 @@
-"""Measure the time per epoch and per audit, and the peak memory, of every job: what the workflow
-plans with.
+"""Measure the time per epoch, the time per audit and the peak memory of every job, from which the
+workflow estimates hours.
 
-    python benchmarks/costs.py                          # what the configurations ask for, on the
-    CPU python benchmarks/costs.py --device cuda            # on a GPU
-    python benchmarks/costs.py --configfile my.yaml     # what another one asks for
-    python benchmarks/costs.py --only ep digits         # of that, rows that contain these words
+    python benchmarks/costs.py                          # jobs of the configurations, on the CPU
+    python benchmarks/costs.py --device cuda            # on a GPU
+    python benchmarks/costs.py --configfile my.yaml     # jobs of another configuration
+    python benchmarks/costs.py --only ep digits         # only rows that contain these words
 
 A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its
-blocks are frozen or left out; what is there is measured again only with --again. The time of an
+blocks are frozen or left out. A row that exists is measured again only with --again. The time of an
 epoch is the median time of a training step times the number of steps, plus one evaluation of the
-whole test set, of which a batch is timed. An audit is timed with backpropagation, a long one on an
+whole test set, extrapolated from a batch. An audit is timed with backpropagation; a long one on an
 eighth of its images. Memory is the peak of a process that does this. Steps are then timed in turn
-with backpropagation's: how many times longer they take holds on a busy machine, too.
+with backpropagation's, so that their ratio holds on a busy machine, too.
 """
 
 from __future__ import annotations
@@ -89,9 +89,8 @@ def main() -> None:
     ]
     started = start_seconds() if missing else 0.0
     for text, row, spec in missing:
-        with ProcessPoolExecutor(
-            1, multiprocessing.get_context("forkserver")
-        ) as pool:  # a peak of its own for each
+        # Peak memory is that of a process, so each row gets a new one.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
             costs = pool.submit(measured, spec, options.device).result()
         store(kind, row | costs | {"start_seconds": started})
         print(text, costs, flush=True)
@@ -99,9 +98,9 @@ def main() -> None:
 
 
 def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], RunSpec]]:
-    """Return every row that configurations ask for, each with a specification that is timed for it.
+    """Return every row that configurations need, with the specification that is timed for it.
 
-    Backpropagation of every network is among them: it times the audits.
+    Every network also gets a row for backpropagation, with which audits are timed.
     """
     rows = {}
     for path in configurations:
@@ -122,7 +121,7 @@ def store(kind: str, row: Mapping[str, Any]) -> None:
     """Write a row into benchmarks/costs.json in place of the one for the same job.
 
     Args:
-        kind: of the device, one of `DEVICES`.
+        kind: the kind of device, ``cpu`` or ``gpu``.
         row: with the fields `DECIDING`, and what `Costs` reads.
     """
     stored = read_json(STORED) if STORED.exists() else {}
@@ -131,7 +130,7 @@ def store(kind: str, row: Mapping[str, Any]) -> None:
 
 
 def start_seconds() -> float:
-    """Return the CPU time that a process needs before it trains: imports, nearly all of it torch's."""
+    """Return the CPU time that a process needs before it trains; nearly all is torch's import."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", "import fa_audit.training.run_files"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -175,9 +174,7 @@ def measured(spec: RunSpec, device: str) -> dict[str, Any]:
 
 
 def dataset_of(spec: RunSpec) -> Dataset:
-    """Return random images of the size of a registered data set, or the data set where it is the
-    user's own.
-    """
+    """Return random images of a registered data set's size, or a user's own data set itself."""
     if spec.dataset in SIZES:
         return noise(*SIZES[spec.dataset])
     return call("dataset", DATASETS, spec.dataset, Dataset, Path("data"))
@@ -201,13 +198,13 @@ def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int)
 
 
 def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
-    """Return the median time of a training step, data loading included, after one step to warm up."""
+    """Return the median time of a training step with data loading, after one step to warm up."""
     return median(own for (own,) in in_turn([learner], data, device))
 
 
 def times(learner: Learner, bp: Learner, data: Dataset, device: str) -> float:
-    """Return the time of a training step over that of bp: the median over pairs, so that a busy
-    machine slows both.
+    """Return the time of a training step divided by bp's: the median over pairs of steps, since a
+    busy machine slows both of a pair.
     """
     return round(median(own / other for own, other in in_turn([learner, bp], data, device)), 2)
 
@@ -223,7 +220,7 @@ def in_turn(learners: Sequence[Learner], data: Dataset, device: str) -> list[tup
 
 
 def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]:
-    """Return what takes the next training step."""
+    """Return a function that takes the learner's next training step."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
     batches = training_batches(
         data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness
@@ -254,7 +251,7 @@ def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
-    """Return the time of an audit, from a share of its images: 8 for an eighth."""
+    """Return the time of an audit, estimated from 1 / `share` of its images."""
     batches = evaluation_batches(data, BATCH_SIZE // share, BATCHES)
 
     def protocol() -> None:
@@ -266,7 +263,7 @@ def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> f
 
 
 def seconds(work: Callable[[], object], device: str) -> float:
-    """Time a call: on a CPU by the CPU time of its one thread, which other processes do not change."""
+    """Time a call; on a CPU by the process's CPU time, which other processes do not change."""
     if device == "cpu":
         start = time.process_time()
         work()

@@ -26,11 +26,11 @@ from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.loop import train
 
 NETWORK = (("depth", 4), ("width", 256))
-barrier: Any = None  # of a process: all of them start to train together
+barrier: Any = None  # set in every process, so that all start to train together
 
 
 def share(common: Any) -> None:
-    """Keep what the processes of a pool have in common."""
+    """Set up a process of the pool: the barrier that all share, and one thread."""
     global barrier
     barrier = common
     set_numerics(threads=1)

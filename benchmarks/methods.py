@@ -41,7 +41,7 @@ def learner_of(method: str) -> Learner:
 
 
 def seconds_per_step(method: str, steps: int) -> float:
-    """Return the mean wall time of a training step, optimiser included, after two steps to warm up."""
+    """Return the mean wall time of a step with the optimiser's, after two steps to warm up."""
     randomness = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, *SHAPE, generator=randomness)
     labels = torch.randint(CLASSES, (BATCH,), generator=randomness)

@@ -1,8 +1,8 @@
 """Rules of the board with another value of their main constant, for its search.
 
-Every rule has two choices beside its rates and normalisation. For a rule with a constant of its own
-these are two other values of that constant, a third and three times the default unless a comment
-says otherwise. A rule without one tries two more learning rates.
+Besides learning rates and normalisation, the search tries two more choices for every rule. For a
+rule with a constant of its own these are two other values of that constant: a third and three times
+the default, unless a comment says otherwise. A rule without one tries two more learning rates.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class StrongPEPITA(PEPITA):
     strength: float = 0.15
 
 
-# The mirror's rate: growth and decay together, so that B tends to W.
+# The mirror's rate. Growth and decay change together, so that B still tends to W.
 @dataclass(frozen=True)
 class SlowWeightMirror(WeightMirror):
     eta: float = 0.003
@@ -74,7 +74,7 @@ class FarDTPDRL(DTPDRL):
     eta: float = 0.08
 
 
-# The step size of relaxation: its number of steps would change the cost.
+# The step size of relaxation, since another number of steps would change the cost.
 @dataclass(frozen=True)
 class SlowPredictiveCoding(PredictiveCoding):
     alpha: float = 0.07

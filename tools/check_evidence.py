@@ -61,10 +61,9 @@ MORE = {
     )
 }
 SEED = 42  # of the costly runs in MORE
-LEAST, USUAL = (
-    1e-3,
-    0.05,
-)  # relative: LEAST is no difference; USUAL is the scatter assumed for fewer than three seeds
+# Relative to a number: differences up to LEAST count as none; USUAL is the scatter assumed if fewer
+# than three seeds were measured.
+LEAST, USUAL = 1e-3, 0.05
 
 
 def used(published: Published, tidy: Tidy) -> list[RunKey]:
@@ -79,7 +78,7 @@ def used(published: Published, tidy: Tidy) -> list[RunKey]:
 
 
 def chosen(keys: list[RunKey]) -> list[RunKey]:
-    """Return the runs to train again: all of the cheap settings, and one seed of the runs in `MORE`."""
+    """Return the runs to train again: all of `SETTINGS`, and one seed of those in `MORE`."""
     cheap = (key for key in keys if key.setting in SETTINGS)
     dear = (key for key in keys if key.run in MORE.get(key.setting, ()) and key.seed == SEED)
     return [*cheap, *dear]
@@ -126,7 +125,9 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
         scatter = float(np.std(values, ddof=1)) if len(values) > 2 else USUAL * abs(there)
         t = stats.t.ppf(0.975, max(2, len(values) - 1))
         if not abs(found - there) <= max(t * scatter * math.sqrt(2), LEAST * abs(there)):
-            yield f"{entry.key} seed {seed}: {found:.4g}, measured {there:.4g}, scatter {scatter:.2g}"
+            yield (
+                f"{entry.key} seed {seed}: {found:.4g}, measured {there:.4g}, scatter {scatter:.2g}"
+            )
 
 
 def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> OurRuns:
@@ -146,7 +147,7 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
             before = audits[key]
             same = "not recorded"
             if before.checkpoint_sha256:
-                same = "same" if before.checkpoint_sha256 == digest else "others"
+                same = "same" if before.checkpoint_sha256 == digest else "different"
             print(
                 f"{key}: bits: {same} (measured on {before.cpu}, torch {before.torch})", flush=True
             )
@@ -170,7 +171,7 @@ def compare(
 
 
 def main() -> None:
-    """Train, compare, and end with 1 where something differs."""
+    """Train, compare, and exit with status 1 if a number differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -183,9 +184,9 @@ def main() -> None:
     options = parser.parse_args()
     if not (options.data / "cifar-10-batches-py").is_dir():
         raise SystemExit(
-            f"check-evidence: no cifar-10-batches-py in '{options.data}': nothing was compared. Put the published files"
-            " there, or name their folder: make check-evidence DATA=DIR (`snakemake results/data/cifar10.safetensors`"
-            " downloads them)."
+            f"check-evidence: no cifar-10-batches-py in '{options.data}': nothing was compared."
+            " Put the published files there, or name their folder: make check-evidence DATA=DIR"
+            " (`snakemake results/data/cifar10.safetensors` downloads them)."
         )
     published, tidy = read_published_file(ROOT / FILE), read_measured(MEASURED)
     dataset = cifar10(options.data)
@@ -193,7 +194,8 @@ def main() -> None:
     recorded = tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"].dropna()
     if set(recorded) - {dataset.sha256}:
         raise AuditError(
-            f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10."
+            f"'{options.data}': other data than that of the measured runs; expected the published"
+            " CIFAR-10."
         )
     again = train_all(keys, tidy, dataset, options.jobs)
     compared, wrong = compare(published, scorecard(published, tidy), again, OurRuns(tidy))

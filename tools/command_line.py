@@ -13,14 +13,15 @@ from fa_audit.cli import COMMANDS, OneLineParser
 DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
 
-Written by `tools/command_line.py` from the help of the commands; `fa-audit COMMAND --help` prints the same. The exit
-status is 0 when done, 1 after bad input or where something does not hold. [Examples](auditing.md).
+Written by `tools/command_line.py` from the help of the commands; `fa-audit COMMAND --help` prints
+the same. The exit status is 0 when done, 1 after bad input or a check that failed.
+[Examples](auditing.md).
 
 """
 
 
 def document() -> str:
-    """Return the text of the document: what every command does, and its arguments."""
+    """Return the text of the document: the purpose and the arguments of every command."""
     rows = [[f"[`{name}`](#{name})", what] for name, (what, _) in COMMANDS.items()]
     summary = markdown(["command", "what"], rows)
     return HEAD + summary + "\n" + "".join(_section(name) for name in COMMANDS)
@@ -44,7 +45,7 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         value = action.metavar or (
             ",".join(map(str, action.choices)) if action.choices else action.dest.upper()
         )
-        # All names, since --no-X means the opposite of the help.
+        # All names of the option, since --no-X means the opposite of its help.
         typed = ", ".join(action.option_strings)
         if action.nargs != 0:
             typed = f"{typed} {value}".strip()

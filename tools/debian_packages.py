@@ -28,7 +28,7 @@ GROUPS = {
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
 SKIPPED = 77
-# Without a network, fail soon.
+# Let apt-get fail soon if there is no network.
 IMPATIENT = (
     "-o",
     "Acquire::Retries=0",
@@ -82,7 +82,8 @@ def main(group: str) -> int:
     names = " and ".join(packages)
     if reason := obstacle():
         print(
-            f"fa-audit: test-{group} skipped: {', '.join(missing())} not found (packages {names}), and {reason}"
+            f"fa-audit: test-{group} skipped: {', '.join(missing())} not found (packages {names}),"
+            f" and {reason}"
         )
         return SKIPPED
     print(f"fa-audit: installing {names}", flush=True)

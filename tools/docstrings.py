@@ -13,7 +13,7 @@ EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 
 
 class Examples(griffe.Extension):
-    """Put examples into fences."""
+    """Put the examples of docstrings into fenced code blocks."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of an object that was loaded."""

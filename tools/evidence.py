@@ -1,7 +1,8 @@
 """Audit trained runs with the code of this checkout and add them to measured ones.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
-python tools/evidence.py RESULTS --configfile configs/board.yaml --settings field --into reference/field
+python tools/evidence.py RESULTS --configfile configs/board.yaml --settings field \\
+    --into reference/field
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
 A run that was audited before is audited again if a file is newer; other runs of its setting stay.
@@ -64,7 +65,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
 
 
 def add(folder: Path, paths: list[Path], results: Path) -> None:
-    """Write the audits and trajectories of a setting: new ones, and old ones of other runs."""
+    """Write the audits and trajectories of a setting; the new ones replace those of their runs."""
     audits = read_audits(paths)
     files = [results / "trajectories" / f"{key_of(audit)}.csv" for audit in audits]
     history = trajectories_table(files, audits)
@@ -104,7 +105,7 @@ def main() -> None:
         type=Path,
         default=Path("results/evidence"),
         metavar="DIR",
-        help="where audits go",
+        help="folder for the new audits; default %(default)s",
     )
     parser.add_argument("--jobs", type=int, default=1, help="audits at once; default %(default)s")
     options = parser.parse_args()
@@ -117,10 +118,10 @@ def main() -> None:
 
 
 def measure(pool: ProcessPoolExecutor, setting: Setting, options: argparse.Namespace) -> None:
-    """Audit the runs of a setting that are there, and add them to the measured ones."""
+    """Audit the finished runs of a setting, and add them to the measured ones."""
     work = []
     for key in setting.run_keys("runs"):
-        # An audit is there only if the baselines were trained, too.
+        # The workflow makes an audit only after the baselines were trained, too.
         if (options.results / f"audits/{key}.json").exists():
             work.append(pool.submit(audited, options.results, setting, key, options.audits))
     if work:

@@ -33,9 +33,10 @@ FINDINGS = (
     THREE_CHECK,
 )
 FINDINGS_NOTE = (
-    "Means over seeds with 95 % t-intervals; a single seed has none. Margin: accuracy minus own frozen baseline, seed "
-    "by seed; max growth: largest ||h_l+1|| / ||h_l||; deep: mean over the blocks l >= 1; rho: perturbation "
-    "correlation at the block's input, in float64 and in float32, from the same checkpoint."
+    "Means over seeds with 95 % t-intervals; a single seed has none. Margin: accuracy minus own "
+    "frozen baseline, seed by seed; max growth: largest ||h_l+1|| / ||h_l||; deep: mean over the "
+    "blocks l >= 1; rho: perturbation correlation at the block's input, in float64 and in float32, "
+    "from the same checkpoint."
 )
 
 
@@ -50,8 +51,8 @@ def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 
 def with_derived(tidy: Tidy) -> pd.DataFrame:
-    """Return the runs with margin, logarithms of norms and growths, and the deep rho that float32
-    gives.
+    """Return the runs with margin, logarithms of norms and growths, and the float32 rho of deep
+    blocks.
     """
     keys = list(KEY)
     runs = (
@@ -78,13 +79,13 @@ BASELINES = (
     Column("bp+shallow (%)", "shallow_acc", spread="interval", scale=100, decimals=1),
 )
 BASELINES_NOTE = (
-    "Means over seeds with 95 % t-intervals. Own frozen: blocks at initialisation, embedding and head trained by the "
-    "method; bp+frozen: the same by backpropagation; bp+shallow: no blocks at all."
+    "Means over seeds with 95 % t-intervals. Own frozen: blocks at initialisation, embedding and "
+    "head trained by the method; bp+frozen: the same by backpropagation; bp+shallow: no blocks."
 )
 
 
 def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return every method's accuracy beside that of each baseline it can be compared with."""
+    """Return every method's accuracy and the accuracies of its baselines."""
     runs = tidy.runs.astype({column.quantity: float for column in BASELINES})
     rows = by_setting(tidy)
     return run_table(
@@ -103,14 +104,14 @@ CHECKS = {
     "depth": "D3 depth",
 }
 DECIDING_NOTE = (
-    "Audits in which a check of the four fires, and in which no other does. Audits whose baselines are missing count "
-    "where their other checks were evaluated."
+    "Fires: audits in which the check fires; alone: those in which no other of the four does. "
+    "Audits without baselines count, too, with their other checks."
 )
 
 
 def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return, setting by setting, how often each of the four checks fires, and how often it alone
-    decides.
+    """Return for every setting how often each of the four checks fires, and how often it is the
+    only one.
     """
     fires = (
         tidy.runs[[f"{check}_fires" for check in CHECKS]]

@@ -17,9 +17,7 @@ MEASURED = ROOT / "benchmarks/methods.json"
 
 
 def methods_table() -> str:
-    """Return a Markdown table of the methods: what is stated of them, and their measured time per
-    step.
-    """
+    """Return a Markdown table of the methods: credit, feedback, source and time per step."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
     times = {name: f"{row['relative_to_bp']:.2f}" for name, row in measured.items()}
     rows = [

@@ -21,7 +21,7 @@ from readme import CODE, NUMBER
 
 SOURCE, NOTEBOOK = ROOT / "docs/tutorial.md", ROOT / "docs/tutorial.ipynb"
 SETUP = 'import sys\n\nsys.path.insert(0, "../examples")  # where my_network.py is'
-PICTURE = re.compile(r"!\[.*?\]\(.*?\)\n")  # the notebook has what its code draws
+PICTURE = re.compile(r"!\[.*?\]\(.*?\)\n")  # left out: the notebook shows what its code draws
 HERE = re.compile(r"This page is also a \[notebook\].*?\n\n", re.DOTALL)
 
 
@@ -37,7 +37,7 @@ def cells(text: str) -> Iterator[NotebookNode]:
 
 
 def executed(text: str) -> NotebookNode:
-    """Return the notebook of a document, run in a folder of its own beside the examples."""
+    """Return the notebook of a document, run in a temporary folder beside the examples."""
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = new_notebook(cells=list(cells(text)), metadata={"kernelspec": kernel})
     for number, cell in enumerate(notebook.cells):
@@ -47,9 +47,9 @@ def executed(text: str) -> NotebookNode:
         (Path(folder) / "docs").mkdir()
         where = {"metadata": {"path": f"{folder}/docs"}}
         NotebookClient(notebook, timeout=600, record_timing=False, resources=where).execute()
-    notebook.metadata.pop("language_info", None)  # of this machine's Python
+    notebook.metadata.pop("language_info", None)  # the version of this machine's Python
     for cell in notebook.cells:
-        if cell.cell_type == "code":  # progress is of this machine, too
+        if cell.cell_type == "code":  # drop progress bars: they show this machine's speed
             cell.outputs = [found for found in cell.outputs if found.get("name") != "stderr"]
     return notebook
 
@@ -67,7 +67,7 @@ def said(notebook: NotebookNode) -> list[object]:
 
 def made() -> Iterator[tuple[Path, str]]:
     """Yield the notebook."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the kernel: tensors this small are slower on several
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the kernel: threads slow small tensors down
     yield NOTEBOOK, nbformat.writes(executed(SOURCE.read_text(encoding="utf-8"))) + "\n"
 
 

@@ -32,7 +32,7 @@ from fa_audit.results.measured import read_measured
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/monitor.md")
 CODE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<said>.*?)```)?", re.DOTALL)
 PRINTED = re.compile(r"(?<=\n```text\n).*?(?=```)", re.DOTALL)
-DIGEST = re.compile(r"p[0-9a-f]{10}")  # in a picture, of numbers
+DIGEST = re.compile(r"p[0-9a-f]{10}")  # an id in an SVG file: a digest of numbers
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 PICTURES = ROOT / "docs/pictures"
 LARGE = (
@@ -42,7 +42,7 @@ LARGE = (
 
 
 def rerun(text: str) -> str:
-    """Return a document's text with what its code prints now; pictures are drawn in this folder."""
+    """Return a document's text with what its code prints now; pictures go to the current folder."""
     scope: dict[str, object] = {}
 
     def block(match: re.Match[str]) -> str:
@@ -75,8 +75,9 @@ def facts() -> dict[str, str]:
     small = cpu["all"] - sum(cpu[name] for name in LARGE)
     return {
         "sum": headline,
-        "hours": f"The full grid takes about {cpu['all']:,.0f} hours of one CPU core; without the convolutional network"
-        f" and ViT-Mini {small:,.0f}; the main audit alone {cpu['main_audit']:.0f}.",
+        "hours": f"The full grid takes about {cpu['all']:,.0f} hours of one CPU core; without the"
+        f" convolutional network and ViT-Mini {small:,.0f}; the main audit alone"
+        f" {cpu['main_audit']:.0f}.",
     }
 
 
@@ -87,17 +88,16 @@ def differing() -> str:
     alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
     others = len(passed) - passed.count("trustworthy")
     return (
-        f"Among the {len(passed)} [measured](reproduction.md) audits that pass three checks, {others} need walk-back"
-        f" by four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
+        f"Among the {len(passed)} [measured](reproduction.md) audits that pass three checks,"
+        f" {others} need walk-back by four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
     )
 
 
 def made() -> Iterator[tuple[Path, str | bytes]]:
     """Yield the documents, and the pictures that their code draws."""
     sys.path.insert(0, str(ROOT / "examples"))
-    os.environ["SOURCE_DATE_EPOCH"] = (
-        "0"  # pictures without a date, and with the same names inside every time
-    )
+    # Pictures get no date, and the same ids every time.
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
     matplotlib.rcParams["svg.hashsalt"] = "fa-audit"
     my_network = importlib.import_module("my_network")
     my_network.train = functools.cache(my_network.train)  # both documents train the same

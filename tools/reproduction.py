@@ -34,21 +34,21 @@ from fa_audit.results.scorecard import counted
 from fa_audit.results.scorecard_texts import mean_text
 from fa_audit.results.tidy import read_table
 
-MEASURED = Path("reference/measured")  # from the root, as origins of figures have it
-DOCUMENTS = {  # document -> configurations, their tidy tables, and the prefix of the artefacts shown
+MEASURED = Path("reference/measured")  # relative to the root, as figures record it
+DOCUMENTS = {  # document -> configurations, their audits, and the prefix of the artefacts shown
     "reproduction": [("configs/measured.yaml", MEASURED, "")],
     "findings": [("configs/findings.yaml", MEASURED, "")],
     "board": [("configs/board.yaml", Path("reference/field"), "")],
 }
 SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
-SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
+SAMPLES = (128, 1024, 2048)  # the counts in samples.csv that the table shows
 OF_RUN, STATES, RHO = ["setting", "run", "n", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = (
     "margin over own frozen (points)",
     "log10 max growth",
     r"log10 \|\|h\_L\|\| / \|\|h\_0\|\|",
 )
-COLUMNS = {  # of docs/findings.md: those that the answer needs
+COLUMNS = {  # table of docs/findings.md -> the columns that the answer needs
     "float32_rho": ["setting", "run", "n", STATES, RHO, "deep rho, float32"],
     "floor": [*OF_RUN, MARGIN, GROWTH],
     "cumulative_growth": ["setting", "run", "n", GROWTH, TOTAL, "three-check"],
@@ -62,7 +62,7 @@ MARK = re.compile(r"<!-- table: (\S+) -->")
 
 
 def make(name: str, folder: Path) -> dict[str, str]:
-    """Write a document's tables and figures, and the scorecard beside those of the reproduction.
+    """Write a document's tables and figures to a folder; for the reproduction also the scorecard.
 
     Returns:
         Parts of the document by name: pictures (`NAME.png`), and a note in place of every table
@@ -151,7 +151,7 @@ def from_scorecard(folder: Path) -> dict[str, str]:
 
 
 def scripts(rows: pd.DataFrame) -> str:
-    """Return which script made each setting, why, and whether its deciding number tells, as Markdown."""
+    """Return as Markdown the script of each setting, the reason, and the number that decides it."""
     deciding = rows[rows["decides"].notna()].set_index("setting")
     table = []
     for name, setting in read_published_file(ROOT / FILE).settings.items():
@@ -190,7 +190,7 @@ def by_samples() -> str:
 
 
 def chosen(name: str, text: str) -> str:
-    """Return the columns of a findings table that its answer needs."""
+    """Return a Markdown table with only the `COLUMNS` that docs/findings.md shows of it."""
     lines = [
         [cell.strip() for cell in line.strip("|\n").split(" | ")] for line in text.splitlines()
     ]
@@ -205,7 +205,7 @@ def _rows(text: str) -> str:
 
 def made() -> Iterator[tuple[Path, str | bytes]]:
     """Yield the documents, the tables that they link to, and their figures."""
-    sys.path.append(str(ROOT))  # kinds of tables of its own
+    sys.path.append(str(ROOT))  # configs/findings.yaml names tables of this folder
     ENDINGS.update(figures=("png",), tables=("md",))  # the documents show no others
     with contextlib.chdir(ROOT):
         for name in DOCUMENTS:
@@ -219,8 +219,8 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether texts are equal. Pictures are equal if their inputs and pixels are, on any
-    machine and at any commit.
+    """Return whether two texts are equal, or two pictures have the same inputs and nearly the same
+    pixels, whatever machine and commit made them.
     """
     if not new.startswith(b"\x89PNG"):
         return old == new

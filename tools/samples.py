@@ -40,7 +40,7 @@ def rows(checkpoint: Path, dataset: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Audit the reference of every checkpoint that the command line names; write one table."""
+    """Measure every checkpoint that the command line names, and write one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,5 @@
-"""Hooks of mkdocs: README.md is the start of the site, and files beside docs/ that a page links to
-are pages, too.
+"""Hooks of mkdocs: README.md is the start of the site, and files outside of docs/ that a page links
+to are pages, too.
 
 Links are written for readers of the repository. These hooks make them lead to the site's pages:
 ``X`` for ``docs/X``, ``repository/X`` for any other file. Files other than Markdown become code.
@@ -60,7 +60,7 @@ def as_page(path: str, text: str) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of files beside docs/ that other pages lead to."""
+    """Add a page for every file outside of docs/ that another page links to."""
     waiting = [*ALSO, *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))]
     seen = set()
     while waiting:
@@ -77,6 +77,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links that leave docs/ lead to the pages of this site."""
+    """Turn links to files outside of docs/ into links to their pages on the site."""
     in_docs = page.file.generated_by is None
     return as_page(os.path.join("docs", page.file.src_uri), markdown) if in_docs else markdown

@@ -1,4 +1,6 @@
-"""Print what every rule chose in a search: python tools/tuned.py RESULTS ... [--table FILE]
+"""Print the learning rate and normalisation that every rule chose in a search.
+
+python tools/tuned.py RESULTS ... [--table FILE]
 
 RESULTS is a folder as the workflow makes it, or a table that --table wrote, such as
 reference/board_search.csv: a search may be trained in parts. A folder's trainings with held-out
