@@ -59,7 +59,7 @@ def _check_baseline(name: str) -> None:
 
 
 def _check_model(name: str) -> None:
-    """Check that the module has a file; its code runs only in a job of its own."""
+    """Check that the module has a file, without importing it: its code runs in jobs only."""
     module = name.partition(":")[0]
     if find_module(module, sys.path) is None:
         raise AuditError(f"no file of module '{module}' in the working folder or in PYTHONPATH.")
@@ -91,7 +91,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Architecture(Strict, extra="allow"):
-    """A network: its name and any of its options."""
+    """The architecture of a network: its name, and any of its options."""
 
     __pydantic_extra__: dict[str, Option]
     name: str = Field(
@@ -212,12 +212,13 @@ class SettingEntry(Budget):
     def variants(self, block: str) -> Iterator[tuple[str, SettingEntry]]:
         """Yield the name and entry of every setting in the block.
 
-        ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and
-        ``depth_sweep_depth4``; names hold no points and signs, so that ``tuned`` with ``vary: {lr:
+        The block ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and
+        ``depth_sweep_depth4``. Names spell points and signs as letters: ``tuned`` with ``vary: {lr:
         [0.003, 0.025]}`` gives ``tuned_lr3em3`` and ``tuned_lr2p5em2``.
 
         Raises:
-            AuditError: a variant is no setting, or an option is also given outside of ``vary``.
+            AuditError: a variant is not a valid setting, or an option of ``vary`` is also given
+                outside of it.
         """
         if not self.vary:
             yield block, self
@@ -235,11 +236,11 @@ class SettingEntry(Budget):
             yield name, validated(SettingEntry, written, "vary")
 
     def audited_runs(self) -> list[str]:
-        """Return the runs that are audited.
+        """Return the names of all audited runs: the entry's runs, then its sweep, then its ladder.
 
-        The sweep goes method by method, by rising penalty. The depth-utility ladder of a method is
-        the method with its top ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the
-        method's frozen baseline.
+        The sweep goes method by method, by rising penalty. The ladder trains every method with its
+        top ``k`` of L blocks trainable, for k = L..1. The case k = 0 is the method's frozen
+        baseline, which is among the `baseline_runs`.
         """
         runs = list(self.runs)
         for method in self.sweep.methods:
@@ -251,7 +252,7 @@ class SettingEntry(Budget):
         return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
-        """Return the baselines that the entry lists, or else those that its runs need."""
+        """Return the baselines that the entry lists; if it lists none, those that its runs need."""
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)
         names = set()
@@ -265,7 +266,7 @@ class SettingEntry(Budget):
         found = list(names)
         for name in names:
             for epoch in sorted(self.snapshots):
-                # A snapshot has no snapshots, and the last epoch's is the run itself.
+                # A snapshot has no snapshots, and the snapshot of the last epoch is the run itself.
                 if parse_run(name).snapshot is None and epoch != self.epochs:
                     found.append(f"{name}+epoch{epoch}")
         return list(dict.fromkeys(found))

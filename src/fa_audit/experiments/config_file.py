@@ -23,7 +23,7 @@ _PLAIN = {
     "bool": "true|false",
     "timestamp": "(?!)",
 }
-# Most values in a file: aliases of aliases could stand for any number of them.
+# Most values in a file: YAML's aliases of aliases could stand for any number of them.
 _MOST_VALUES = 100_000
 _EXPECTED = "expected YAML or JSON in UTF-8"
 
@@ -48,8 +48,8 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     'config.yaml, line 18'
 
     Raises:
-        AuditError: the file cannot be read, or is not a mapping; a key is repeated; YAML reads
-            something other than what is written; a selected setting does not exist.
+        AuditError: the file cannot be read, or is not a mapping; a key is repeated; YAML would
+            misread a value, such as ``no`` as false; a selected setting does not exist.
     """
     config, line_of = _parsed(path)
     select_settings(config, path, line_of)
@@ -65,7 +65,7 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
     Args:
         config: as read from a file, not checked yet.
         path: path of that file; FILE lies in its folder or in one above.
-        line_of: receives the lines of what is selected.
+        line_of: receives the lines of the selected settings' values.
 
     Raises:
         AuditError: there is no such file, or no such setting in it.
@@ -103,7 +103,7 @@ def _file_above(path: str | Path, name: str, where: str) -> str:
 
 
 def typed(value: Any) -> Any:
-    """Convert numbers inside mappings of ``--config``, which the workflow leaves as texts."""
+    """Convert texts that spell numbers: Snakemake leaves those inside a ``--config`` mapping."""
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     config = None
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-        # JSON is YAML, but for tabs and for 1e-3.
+        # YAML reads JSON, except for tabs and for numbers such as 1e-3.
         with contextlib.suppress(json.JSONDecodeError):
             config = json.loads(text)
             text = text.replace("\t", " ")
@@ -132,7 +132,7 @@ def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
                 raise ValueError(f"more than {_MOST_VALUES} values")
         if config is None and node:
             config = loader.construct_document(node)
-        # Half a surrogate pair, which an escape can stand for, cannot be written to any file.
+        # Half a surrogate pair, such as the escape \ud800, cannot be written to any file.
         json.dumps(config, ensure_ascii=False).encode()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -151,13 +151,13 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        MarkedYAMLError: a key is repeated, or YAML reads a value as another than it seems.
+        MarkedYAMLError: a key is repeated, or YAML would misread a value (`_PLAIN`).
     """
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
             _check_plain(key)
-            # Keys that `<<` merges may be given anew.
+            # Keys that `<<` merges may be repeated, so they are not compared.
             if key.value == "<<":
                 yield from _lines(place, value)
             elif isinstance(key, yaml.ScalarNode):

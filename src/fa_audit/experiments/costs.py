@@ -24,9 +24,10 @@ DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500
 # Another machine may be slower than the one that was measured.
 _MARGIN = 2
-# Minutes until a job has begun: a cold file system takes that long to import torch.
+# Minutes until a job begins its work: importing torch from a cold file system takes that long.
 _START_MINUTES = 10
-# Most minutes of a job, a day in sum; an interrupted training resumes in the next job.
+# Most minutes to request for a training and for its audit, together a day. An interrupted training
+# resumes in the next job.
 _LONGEST_TRAINING, _LONGEST_AUDIT = 22 * 60, 2 * 60
 # Hours for an epoch of backpropagation on a network that was never measured.
 _UNMEASURED = 1 / 60
@@ -52,24 +53,24 @@ class Hours(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured times.
+    """Measured times and memory of jobs.
 
     Attributes:
-        rows: for every device, rows by what decides the cost (`cost_key`): ``seconds_per_epoch``
-            (training and the trajectory's row), ``seconds_per_audit`` of backpropagation's network,
-            ``start_seconds`` of a process, its peak ``memory_mb`` and ``gpu_memory_mb``; rows of
-            `own_benchmarks` have times only.
+        rows: device -> `cost_key` -> row. A row has ``seconds_per_epoch`` (training, and measuring
+            a row of the trajectory), ``seconds_per_audit`` (of a network trained by
+            backpropagation), ``start_seconds`` of a process, its peak ``memory_mb`` and
+            ``gpu_memory_mb``; rows of `own_benchmarks` have times only.
     """
 
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Return a training's hours; None if neither it nor backpropagation on its network was
-        measured.
+        """Estimate the hours of a training; None if neither it nor backpropagation on its network
+        was measured.
 
-        A missing row is replaced by that of the method without frozen blocks, then by
-        backpropagation's times the method's declared `relative_time`. Penalties and random targets
-        cost next to nothing.
+        If the training itself was not measured, its method without frozen blocks stands for it, or
+        else the time of backpropagation multiplied by the method's declared `relative_time`.
+        Penalties and random targets cost next to nothing.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)
@@ -91,18 +92,18 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for a training; on an unmeasured device as for a CPU."""
+        """Return the minutes to request for a training; a CPU's if the device was not measured."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
         return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for an audit; on an unmeasured device as for a CPU."""
+        """Return the minutes to request for an audit; a CPU's if the device was not measured."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory to request for a training; on an unmeasured GPU as for a CPU."""
+        """Return the main memory to request for a training; a CPU's if the GPU was not measured."""
         row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
             row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
@@ -115,8 +116,8 @@ class Costs:
     def gpu_memory_mb(self, spec: RunSpec) -> int:
         """Return the GPU memory of a training or an audit; 0 for an unmeasured network.
 
-        If only a CPU was measured: the memory of its process, which holds the same tensors, plus
-        CUDA's.
+        If only a CPU was measured, this is the memory of the CPU's process, which holds the same
+        tensors, plus that of CUDA.
         """
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
             row, _, unmeasured = self._row(spec, device, name)
@@ -125,8 +126,8 @@ class Costs:
         return 0
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
-        """Return the nearest row with entry `name`, whether it is the run's own, and the method's
-        stated costs if the row is backpropagation's.
+        """Return the nearest measured row with entry `name`, whether it was measured for exactly
+        this run, and the method's declared costs if the row is that of backpropagation.
         """
         own = spec.to_dict()
         plain = own | {"frozen_blocks": 0, "shallow": False}
@@ -153,7 +154,7 @@ def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
-    """Read the stored rows, if the file exists; times in `own` replace theirs."""
+    """Read the measured costs from a file, if it exists; times in `own` replace the file's."""
     stored = read_json(path) if Path(path).exists() else {}
     rows: dict[str, dict[tuple[Any, ...], Row]] = {}
     for device in DEVICES:
@@ -164,27 +165,27 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 
 
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
-    """Yield device and row of every run in results/ that has a timed seed, from the first such
-    seed.
+    """Yield the device and the measured times of every run in results/, from the first of its seeds
+    that was timed.
     """
     for rule, folder in (("train_network", "checkpoints"), ("audit_network", "audits")):
-        # The last row of a network counts: snapshots, which train for fewer epochs, come first.
+        # Later rows of a network replace earlier ones, so snapshots, with fewer epochs, come first.
         runs = Path("results/benchmarks", rule).glob("*/*")
         for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):
             for path in sorted(run.glob("seed*.tsv")):
-                # Damaged or untrained runs time nothing.
+                # Skip damaged files, and networks of 0 epochs, which have no time for an epoch.
                 with contextlib.suppress(OSError, StopIteration, *FOREIGN):
                     yield _own_row(path, facts_of(RunKey.of(path).path(folder, "json")))
                     break
 
 
 def _own_row(path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
-    """Return device and row of a timed job.
+    """Return the device and the measured times of a job.
 
     Args:
-        path: its benchmark, a table with seconds of wall time in column ``s``.
-        facts: an audit, or the sidecar of a training, whose seconds include those before an
-            interruption.
+        path: Snakemake's benchmark of the job, a table with its seconds in column ``s``.
+        facts: the job's result: an audit, or a training's sidecar, whose seconds include those
+            before an interruption.
     """
     device = str(facts["provenance"]["device"])
     with path.open(encoding="utf-8") as lines:
@@ -199,7 +200,7 @@ def _own_row(path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
 
 
 def facts_of(path: str) -> dict[str, Any]:
-    """Return a result's JSON; empty where it is missing or damaged and so must be made again."""
+    """Read the JSON of a result; empty if it is missing or damaged, since it is then made again."""
     with contextlib.suppress(AuditError, OSError, *FOREIGN):
         return dict(read_json(path))
     return {}

@@ -24,7 +24,7 @@ class Setting:
             ``vary``.
         runs: names of the audited runs, including the sweep's and the ladder's.
         baselines: names of the frozen and shallow runs that they are compared with.
-        seeds: every run is done once for each.
+        seeds: the seeds with each of which every run is trained once.
         common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
             accuracy counts only after the full budget.
     """
@@ -37,7 +37,7 @@ class Setting:
     common: Mapping[str, Any]
 
     def spec(self, run: str, seed: int) -> RunSpec:
-        """Return the full specification of one run, or of any snapshot of one.
+        """Return the full specification of a run, or of any snapshot of a run.
 
         Raises:
             AuditError: the setting has no such run or seed.
@@ -55,11 +55,11 @@ class Setting:
         return asked.spec(depth=depth, seed=seed, **common)
 
     def _has(self, names: Collection[str], run: str) -> bool:
-        """Return whether `names` have a run, or the run of which it is a snapshot."""
+        """Return whether `names` contain a run, or the run of which it is a snapshot."""
         if run in names:
             return True
         asked = parse_run(run)
-        # The last epoch's snapshot, or another spelling, would be another file.
+        # Refuse the last epoch's snapshot and other spellings, which would name a second file.
         is_early = asked.until < self.common["epochs"]
         return is_early and str(asked.whole) in names and str(asked) == run
 
@@ -71,12 +71,12 @@ class Setting:
     def baselines_of(self, run: str) -> dict[str, str]:
         """Return a run's baselines by role: ``own``, ``bp`` and, if configured, ``shallow``.
 
-        A baseline that is audited has no baselines. If the setting lacks one with the run's
-        learning rate and normalisation, the one that names another learning rate is taken: frozen
-        blocks may be tuned by themselves.
+        A run that is itself a baseline has none. If the setting lacks a baseline with the run's
+        learning rate and normalisation, the one that names another learning rate is used, since
+        networks with frozen blocks may be tuned separately.
 
         Raises:
-            AuditError: several baselines name another learning rate.
+            AuditError: the setting has several baselines that name another learning rate.
         """
         asked = parse_run(run)
         if asked.is_baseline:
@@ -96,8 +96,8 @@ class Setting:
         return found
 
     def _tuned(self, baseline: Run) -> list[str]:
-        """Return the listed baselines that have a learning rate of their own, as snapshots if
-        `baseline` is one.
+        """Return the setting's baselines that differ from `baseline` in naming a learning rate, as
+        snapshots of the same epoch if `baseline` is one.
         """
         names = []
         for listed in map(parse_run, self.baselines):
@@ -144,7 +144,7 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Return settings by their own names or their blocks', in the order of `names`."""
+        """Return the names of settings, given by their own names or their blocks', in order."""
         found = []
         for name in names:
             for setting in self.settings.values():
@@ -164,8 +164,8 @@ class Grid:
 
     @cached_property
     def duplicate_runs(self) -> Mapping[RunKey, RunKey]:
-        """Map every run that shares its specification with an earlier one to that run, which alone
-        trains.
+        """Map every run that has the specification of an earlier run to that one; only the earlier
+        run is trained.
         """
         first: dict[RunSpec, RunKey] = {}
         found = {}

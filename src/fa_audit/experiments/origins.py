@@ -1,7 +1,8 @@
 """Origins of a configuration's results: digests of what each is made from.
 
 An origin is a digest of specification, code and thresholds, and of the origins of the result's
-inputs. It is a parameter of the workflow's jobs, which so notice what changed (docs/workflow.md).
+inputs. It is a parameter of the workflow's jobs, so that Snakemake notices changes
+(docs/workflow.md).
 Imports no torch.
 """
 
@@ -36,7 +37,7 @@ def run_code(stage: str, spec: RunSpec) -> str:
 
 @dataclass(frozen=True)
 class Origins:
-    """The origins that a configuration's results should have."""
+    """The origins that a configuration's results should have if they are up to date."""
 
     grid: Grid
     thresholds: Mapping[str, float]
@@ -44,9 +45,7 @@ class Origins:
     _cache: dict[RunKey | str, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:
-        """Return the origin of a trained network: specification, code of the training and of its
-        data.
-        """
+        """Return the digest of a trained network's specification, training code and data's code."""
         if key not in self._cache:
             spec = self.grid.spec(key)
             parts = [spec.digest, run_code("train", spec), data_code(spec.dataset)]
@@ -59,11 +58,11 @@ class Origins:
         return [key, *(key._replace(run=run) for run in baselines)]
 
     def audit_inputs(self, key: RunKey) -> str:
-        """Return one origin for all networks that an audit reads."""
+        """Return one digest for all networks that an audit reads."""
         return digest_of([self.network(network) for network in self.networks(key)])
 
     def audits(self, keys: Iterable[RunKey]) -> str:
-        """Return one origin for several audits."""
+        """Return one digest of everything that the audits of `keys` are made from."""
         codes = [code_digest("share_run"), code_digest("collect_baseline")]
         parts = []
         for key in keys:
@@ -71,7 +70,7 @@ class Origins:
         return digest_of([codes, dict(self.thresholds), parts])
 
     def tidy(self, setting: str) -> str:
-        """Return the origin of a setting's tidy tables."""
+        """Return the digest of everything that a setting's tidy tables are made from."""
         if setting not in self._cache:
             keys = self.grid.setting(setting).run_keys("runs")
             self._cache[setting] = digest_of([code_digest("tidy_setting"), self.audits(keys)])

@@ -12,16 +12,16 @@ from typing import NamedTuple
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.writers import TABLES
 
-# Beside results/NAME.csv, .pdf and so on: results/NAME.origin.json.
+# Ending of the file, beside each figure and table, that records what it was made from.
 ORIGIN = ".origin.json"
 # The lock that a workflow holds while it works in the folder.
 LOCK = "results/.lock"
 ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 # Files of a setting that figures and tables read.
 EVIDENCE = ("audits.json", "trajectories.csv")
-# Tidy tables, made for every setting and for all settings together.
+# Tables with one observation a row, made for every setting and for all settings together.
 TIDY = ("runs", "layers", "trajectories", "work")
-# Columns of the tidy tables that compare the last state with h_0.
+# Comparisons of the last state with h_0: identity_NAME in the tidy runs -> the field of a state.
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}
 # The files that a training writes: folder and ending.
 NETWORK_FILES = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))
@@ -47,13 +47,13 @@ class RunKey(NamedTuple):
 
     @classmethod
     def of(cls, path: str | PurePath) -> RunKey:
-        """Return the key of a path ``.../SETTING/RUN/seedSEED.ENDING``, whatever stands before it.
+        """Read the key from a path ``.../SETTING/RUN/seedSEED.ENDING``.
 
         >>> RunKey.of("results/audits/demo/dfa/seed42.json")
         RunKey(setting='demo', run='dfa', seed=42)
 
         Raises:
-            AuditError: the path ends in something else.
+            AuditError: the path does not end like this.
         """
         # No leading zeros: seed042 is not the seed of any run.
         pattern = r"([^/]+)/([^/]+)/seed(0|[1-9][0-9]*)(\.[^/.]*)?$"
@@ -67,7 +67,7 @@ class RunKey(NamedTuple):
 
 
 def run_files(folder: str, ending: str, keys: Iterable[tuple[str, str, int]]) -> list[str]:
-    """Return the path of every run's file of one kind, in the order of the keys."""
+    """Return ``results/FOLDER/SETTING/RUN/seedSEED.ENDING`` for every key, in their order."""
     return [RunKey(*key).path(folder, ending) for key in keys]
 
 
@@ -77,17 +77,21 @@ def data_file(dataset: str) -> str:
 
 
 def tidy_file(name: str, setting: str = "") -> str:
-    """Return the path of a tidy table, one of `TIDY`, of one setting or by default of all."""
+    """Return the path of the tidy table `name`, one of `TIDY`, for one setting; default for all."""
     return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
 
 
 def evidence_files(settings: Iterable[str]) -> list[str]:
-    """Return the paths of the settings' files that figures and tables read."""
+    """Return the paths of every setting's `EVIDENCE`, which figures and tables read."""
     return [f"results/tidy/{setting}/{name}" for setting in settings for name in EVIDENCE]
 
 
 def artefact_files(section: str, name: str, folder: str = "results") -> list[str]:
-    """Return the paths of one of the ``figures`` or ``tables`` in every format."""
+    """Return the path of a figure or table in every format.
+
+    Args:
+        section: ``figures`` or ``tables``.
+    """
     return [f"{folder}/{section}/{name}.{ending}" for ending in ENDINGS[section]]
 
 

@@ -16,7 +16,7 @@ _NOTE = """\
 Shared: trained in an earlier row. Done: trained, and up to date.
 Hours: outstanding trainings and audits, one job at a time, from
 results/benchmarks/ if a seed of the run is done, else benchmarks/costs.json.
-'~': from backpropagation's time, or the method's without frozen blocks.
+'~': estimated by backpropagation, or by the method without frozen blocks.
 '?': some networks were never measured; run python benchmarks/costs.py,
 with --device cuda on a GPU."""
 
@@ -24,11 +24,11 @@ with --device cuda on a GPU."""
 def plan_table(
     grid: Grid, costs: Costs, networks: Mapping[RunKey, bool], audits: Mapping[RunKey, bool]
 ) -> str:
-    """Return the table, one row per block of the configuration; a shared run counts in the first
-    block.
+    """Return the table as text, one row per block of the configuration; a shared run counts in the
+    first block.
 
     Args:
-        networks, audits: the runs that the targets need trained or audited; true if outstanding.
+        networks, audits: the networks and audits that the targets need; true if outstanding.
     """
     blocks: dict[str, list[RunKey]] = {setting.block: [] for setting in grid.settings.values()}
     for key in networks:
@@ -41,7 +41,7 @@ def plan_table(
             rows.append((block, *sizes, *_work_cells(grid, costs, keys, networks, audits)))
     rows.append(("in all", "", "", *_work_cells(grid, costs, list(networks), networks, audits)))
     lines = ["\n" + to_text(Table("", _HEADER, tuple(rows))) + _NOTE]
-    # Results of another torch have other bits, but are kept.
+    # Networks trained by another version of torch have other bits, but are kept.
     others = sorted(_torch_of(key for key in networks if not networks[key]) - {version("torch")})
     if others:
         lines.append(
@@ -63,8 +63,8 @@ def _work_cells(
     networks: Mapping[RunKey, bool],
     audits: Mapping[RunKey, bool],
 ) -> list[str]:
-    """Count trainings, those in an earlier row and finished ones; add up the hours of the
-    outstanding jobs on every device.
+    """Return the cells of a row: the numbers of trainings, of trainings shared with an earlier row
+    and of finished ones, then the hours of the outstanding jobs on each device.
     """
     own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = [grid.spec(key) for key in own if networks[key]]
@@ -100,7 +100,7 @@ def _torch_of(keys: Iterable[RunKey]) -> set[str]:
 
 
 def _replaced_settings(grid: Grid, keys: Iterable[RunKey]) -> list[str]:
-    """Return the settings whose first network in results/ has another specification."""
+    """Return the settings whose first network in results/ has another specification than now."""
     first: dict[str, bool] = {}
     for key in keys:
         # One sidecar a setting is enough: its networks share all but the run's options and seed.

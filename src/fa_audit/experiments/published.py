@@ -1,6 +1,6 @@
 """Read the published numbers, each with its quantity and experiment.
 
-Imports no torch and no pandas: the workflow plans with it.
+Imports no torch or pandas, since the workflow reads these numbers when it plans.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAPER_LIMITS = {
 # --- the quantities
 
 
-NEVER = "never"  # the answer if no such epoch exists
+NEVER = "never"  # the value of a quantity such as first_scale_flag if there is no such epoch
 BATCH = 128  # samples of an audit
 LAYER, EPOCH = ("layer",), ("epoch",)
 _NUMBER, _FIRST, _FLAG = (), (NEVER,), (True, False)
@@ -51,8 +51,9 @@ _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
-# Columns of the tidy tables of runs, layers and trajectories, by the places that an entry must also
-# name. Each has the possible answers of a verdict; beside `NEVER` any epoch is one.
+# Columns of the tidy tables of runs, layers and trajectories with which a published number may be
+# compared, by the fields `layer` and `epoch` that its entry must have. A column of verdicts has the
+# possible answers, a column of numbers has none, and a first epoch is a number or `NEVER`.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -65,7 +66,7 @@ QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     EPOCH: dict.fromkeys(("test_accuracy", "train_loss"), _NUMBER),
     EPOCH + LAYER: dict.fromkeys(("hidden_norm", "grad_norm", "growth"), _NUMBER),
 }
-# Quantities that are also measured on other numbers of samples, named in their columns.
+# Quantities that audits also measure on `SAMPLES`, in columns such as grad_norm_1024.
 OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding",
               "first_reference_flag")  # fmt: skip
 
@@ -74,7 +75,7 @@ OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cos
 
 _Seed = Annotated[int, Field(ge=0)]
 _Answer = bool | Text
-_KINDS = {  # kind of a number -> its keys beside those that every number has
+_KINDS = {  # kind of a number -> the keys that it may have besides those of every number
     "value": {"value", "deviation", "tolerance", "minus", "over"},
     "magnitude": {"value", "deviation", "minus", "over"},
     "bound": {"above", "below", "minus", "over"},
@@ -95,13 +96,13 @@ class Entry(Strict):
         value: a number, or the answer of a verdict.
         deviation: standard deviation over the n averaged numbers; `tolerance` replaces it if it is
             not published.
-        above, below: a limit that every seed keeps.
-        minus, over: another run whose quantity is subtracted, or by which it is divided, seed by
+        above, below: a bound; every seed must lie above it, or below it.
+        minus, over: another run; its quantity is subtracted from this run's, or divides it, seed by
             seed.
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
-        repeats: other numbers that say the same; this one is then not counted.
-        decides: whether it tells the setting's script from other scripts.
+        repeats: names other entries that say the same, so that this one is not counted.
+        decides: whether the number should show which of the paper's scripts made the setting.
     """
 
     quantity: str
@@ -139,7 +140,7 @@ class Entry(Strict):
 
     @property
     def whose(self) -> str:
-        """Return the runs as text."""
+        """Return the runs as text, such as ``dfa minus bp``, or ``bp > dfa`` for an order."""
         if self.kind == "order":
             return " > ".join(self.runs)
         return (" minus " if self.minus else " over ").join(self.all_runs)
@@ -160,12 +161,12 @@ class Entry(Strict):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return the places that the entry names, from ``epoch`` and ``layer``."""
+        """Return which of the fields ``epoch`` and ``layer`` the entry has."""
         return tuple(name for name in (*EPOCH, *LAYER) if getattr(self, name) is not None)
 
     @property
     def answers(self) -> tuple[Any, ...]:
-        """Return the possible answers of a verdict on its quantity."""
+        """Return the answers that a verdict on this quantity may give; see `QUANTITIES`."""
         return QUANTITIES[self.places][self.quantity]
 
     def run_keys(self) -> Iterator[RunKey]:
@@ -239,7 +240,7 @@ class Published(Strict):
 
     Attributes:
         claims: the paper's claims by name.
-        scripts: keys of a setting that all trainings of a script share.
+        scripts: for every script, the keys of a setting that all its trainings share.
         released: the released script; default the last one.
     """
 
@@ -256,7 +257,7 @@ class Published(Strict):
 
     @cached_property
     def experiments(self) -> Mapping[str, Grid]:
-        """Return a grid per script: all experiments, with the entries' runs, as it trains them."""
+        """Return a grid for every script: the runs of all entries, as this script trains them."""
         runs, seeds = defaultdict(set), defaultdict(set)
         for key in self.run_keys():
             runs[key.setting].add(key.run)
@@ -271,7 +272,11 @@ class Published(Strict):
         return grids
 
     def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:
-        """Return a run's specification as a script trains it, by default its own, as JSON types."""
+        """Return a run's specification, as JSON types, in the version that a script trains.
+
+        Args:
+            script: the script's name; default the one that the setting's experiment names.
+        """
         return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 
     def specs(self, entry: Entry, script: str) -> dict[str, dict[str, Any]]:
@@ -280,11 +285,11 @@ class Published(Strict):
         return {run: self.spec(RunKey(entry.setting, run, seed), script) for run in entry.all_runs}
 
     def run_keys(self) -> list[RunKey]:
-        """Return the runs and seeds that published numbers belong to."""
+        """Return the runs and seeds with which published numbers are compared, each once."""
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the audits of a configuration that published numbers belong to, by any script."""
+        """Return the configuration's runs that equal a published run as any script trains it."""
         wanted = set()
         for key in self.run_keys():
             wanted |= {identity(self.spec(key, script), key.seed) for script in self.experiments}

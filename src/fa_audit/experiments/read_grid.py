@@ -21,7 +21,7 @@ from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
-# The threshold of every check that can end a training.
+# Check that can end a training -> the name of its limit.
 _MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
 NO_LINES = LineOf()
 # Trainings of a grid. A plan takes about 50 kB of memory for each, so at most 2.5 GB.
@@ -30,11 +30,11 @@ _LARGEST_GRID = 50_000
 
 @dataclass(frozen=True)
 class ArtefactKinds:
-    """Registries of figures and tables."""
+    """The kinds of figures and tables: name -> the function that makes one."""
 
     figures: Mapping[str, str]
     tables: Mapping[str, str]
-    single_setting: Collection[str]  # the kinds of both that show one setting
+    single_setting: Collection[str]  # names of the kinds that show only one setting
 
 
 def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = NO_LINES) -> Grid:
@@ -103,7 +103,9 @@ def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) 
 
 
 def _check_runs(setting: Setting) -> None:
-    """Check that a setting can have its runs, and has the baselines that they are compared with."""
+    """Check that a setting's runs are possible, and that it has the baselines they are compared
+    with.
+    """
     if not setting.runs:
         raise AuditError("nothing to audit; expected runs, a sweep or a ladder.")
     depth, epochs = dict(setting.common["architecture_options"])["depth"], setting.common["epochs"]
@@ -137,7 +139,7 @@ def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
 
 
 def _artefact_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds) -> Iterator[str]:
-    """Yield figures and tables of unknown kinds, settings or runs."""
+    """Yield a message for every figure or table that names an unknown kind, setting or run."""
     sections = (("figure", config.figures, kinds.figures), ("table", config.tables, kinds.tables))
     for section, artefacts, known in sections:
         for name, artefact in artefacts.items():
@@ -166,7 +168,9 @@ def _shown_settings(artefact: Artefact, grid: Grid) -> list[str]:
 
 
 def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
-    """Check that data sets which are not in results/ yet have a folder; create the default one.
+    """Check that the folder `root` exists if a data set must still be read from it or downloaded.
+
+    The default folder may be missing: a download creates it.
 
     Args:
         where: the file and line of `root`; empty if unknown.

@@ -81,12 +81,12 @@ class Run:
 
     @property
     def whole(self) -> Run:
-        """Return the run without its snapshot: after the last epoch."""
+        """Return the run that trains to the last epoch, of which this may be a snapshot."""
         return replace(self, snapshot=None)
 
     @property
     def until(self) -> float:
-        """Return the snapshot's epoch; infinity for a whole run."""
+        """Return the snapshot's epoch; infinity for a run that is no snapshot."""
         return math.inf if self.snapshot is None else self.snapshot
 
     @property
@@ -103,10 +103,11 @@ class Run:
     def baselines(self) -> dict[str, Run]:
         """Return this run's baselines after the same epoch, by role; a setting may lack them.
 
-        ``own``: blocks at initialisation, the rest taught by the same method, from true targets and
-        without a penalty, which acts on blocks only. ``bp``: the same, taught by backpropagation.
-        ``shallow``: without blocks. All share the run's learning rate and normalisation of credits,
-        unless a setting lists one that was tuned by itself (`Setting.baselines_of`).
+        ``own``: the blocks stay at initialisation and the same method trains the rest, on true
+        targets and without a penalty, which acts on blocks only. ``bp``: the same, trained by
+        backpropagation. ``shallow``: the same, without blocks. All share the run's learning rate
+        and normalisation of credits, unless a setting lists a baseline with another learning rate
+        (`Setting.baselines_of`).
         """
         bp = replace(self, method="bp", penalty=0.0, frozen=-1, shallow=False, random_targets=False)
         return {
@@ -176,11 +177,11 @@ def _parse_number(name: str, number: str, text: str) -> float:
     return value
 
 
-# Bounds an architecture's option: no file may make anyone build an endless network.
+# Largest value of an architecture's option, so that no file makes anyone build an endless network.
 LARGEST_OPTION = 8192
-# Bounds integers, seeds included: torch takes 64 bits, JSON readers may take fewer.
+# Largest integer, also of a seed: torch takes 64 bits, but readers of JSON may take fewer.
 LARGEST = 2**31 - 1
-# Test images on which audits also measure norms, as some published ones were.
+# Numbers of test images on which audits also measure norms, since some published norms use them.
 SAMPLES = (256, 1024)
 # Text without line breaks, control characters and direction marks: it is printed on one line.
 Text = Annotated[str, Field(pattern=r"^(?:[^\p{C}\p{Z}]| )*$")]
@@ -188,7 +189,7 @@ _Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 _OptionNumber = (
     Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)]
 )
-# Departures from the paper's training; a specification lists only those that are made.
+# Options for departures from the paper's training; a specification lists only those that it sets.
 OWN_OPTIONS = (
     "optimiser",
     "clip",
@@ -205,8 +206,8 @@ class RunSpec:
     """Everything that decides the bits of a trained network. Defaults are the paper's (section
     'Training').
 
-    The types of the training's options also describe them in configurations and on the command
-    line.
+    The annotated types of the training options also check and describe these options in
+    configurations and on the command line.
 
     Attributes:
         dataset, architecture, method: names.
@@ -220,7 +221,7 @@ class RunSpec:
         lr: the learning rate before its cosine decay to 0.
         weight_decay: added to the gradient in SGD.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
-        clip, clip_groups: the gradients of the method's state are among those that are clipped.
+        clip, clip_groups: both also clip the gradients of the method's own parameters.
         validation: share of the training set, its last samples, that is held out of training.
         snapshot: training ends after this epoch, while the schedule keeps its length `epochs`; None
             trains all epochs.
@@ -253,7 +254,7 @@ class RunSpec:
         Field(gt=0, description="learning rate, written like 0.001 or 1.0e-3"),
     ] = 1e-3
     weight_decay: Annotated[
-        float, Field(ge=0, description="weight decay, of adamw decoupled from the gradient")
+        float, Field(ge=0, description="weight decay; adamw decouples it from the gradient")
     ] = 0.01
     seed: _Seed = 42
     optimiser: Annotated[
@@ -268,9 +269,9 @@ class RunSpec:
         float,
         Field(
             ge=0,
-            description="the largest norm of the gradients of the embedding, of each block, of the"
-            " head and of a method's own nets, each by itself, as the paper's earlier script seems"
-            " to; 0 does not clip",
+            description="the largest norm of each group of gradients: embedding, each block, head,"
+            " the method's own nets; the paper's earlier script seems to clip like this; 0 does not"
+            " clip",
         ),
     ] = 0.0
     normalise: Annotated[
@@ -278,7 +279,7 @@ class RunSpec:
         Field(description="divide credits by their root mean square, if the method asks for it"),
     ] = True
     rms_floor: Annotated[
-        float, Field(ge=0, description="added to that root mean square, written like 1.0e-6")
+        float, Field(ge=0, description="added to the credits' root mean square, e.g. 1.0e-6")
     ] = 1e-6
     frozen_embedding: Annotated[bool, Field(description="keep the embedding at initialisation")] = (
         False
@@ -301,7 +302,7 @@ class RunSpec:
         if self.clip and self.clip_groups:
             raise AuditError(
                 f"run specification: found clip {self.clip} and clip_groups {self.clip_groups};"
-                " expected one of them: together, or each group by itself."
+                " expected one: clip for all gradients together, clip_groups for each group."
             )
         if self.snapshot is not None and self.snapshot > self.epochs:
             raise AuditError(
