@@ -25,14 +25,14 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "board": ("rank measured runs and your own by accuracy", board.board_parser),
     "draw": ("make figures of your audits, or of measured runs", board.draw_parser),
     "train": ("train one network and write its checkpoint", train.train_parser),
-    "check": ("check that a training method keeps its promises", models.check_parser),
+    "check": ("test that a training method behaves as audits assume", models.check_parser),
     "list": ("list methods, architectures and data sets", lists.list_parser),
     "scorecard": ("compare published numbers with audits", results.scorecard_parser),
 }
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others of this package."""
+    """A parser that reports an error on one line, like all other errors of this package."""
 
     def error(self, message: str) -> NoReturn:
         """Raise `message` as an AuditError."""

@@ -1,4 +1,4 @@
-"""`python -m fa_audit.cli`."""
+"""Run the command line as `python -m fa_audit.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`fa-audit audit`: a checkpoint of this package, or a model of the user's own."""
+"""`fa-audit audit`: audit a checkpoint of this package, or a model of the user's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fa_audit.networks.states import Description
     from fa_audit.protocol.audit import DiagnosticReport
 
-# Options that apply only to checkpoints, and only to models.
+# Options that apply only to checkpoints, and options that apply only to models.
 _OF_CHECKPOINTS = ("method", "architecture")
 _OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "partial", "credits", "draw", "loss")
 
@@ -30,13 +30,13 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_audit)
     words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
-    words = "data set of the run, as in `fa-audit train`; default the file of its name"
-    more = "my_file:batches, a list of (x, labels) or a function that returns it"
+    words = "for a checkpoint: its data set, as in `fa-audit train`; default that in results/data"
+    more = "my_file:batches, a list of (x, labels) or a function that returns it; no default"
     add("--data", help=f"{words}. For a model: {more}")
     add_data_root(parser)
     words = "the method's own frozen baseline: its .json, or for a model its accuracy"
     add("--frozen", metavar="BASELINE", help=f"{words}; default none: D3 is not evaluated")
-    words = "the frozen baseline of backpropagation, likewise"
+    words = "the frozen baseline of backpropagation: its .json, or for a model its accuracy"
     more = "default none: D3-strict is not evaluated"
     add("--bp-frozen", metavar="BASELINE", help=f"{words}; {more}")
     for kind in _OF_CHECKPOINTS:
@@ -52,7 +52,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the evidence of every layer, too; default the report alone",
     )
-    add = parser.add_argument_group("of a user-defined model").add_argument
+    add = parser.add_argument_group("for a user-defined model").add_argument
     add(
         "--accuracy",
         type=float,
@@ -66,28 +66,30 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
-    add("--reads", help="the part of a state that the head reads; default: found by its outputs")
+    add("--reads", help="the part of a state that the head reads; default: the outputs show it")
     add(
         "--partial",
         action="store_true",
         default=None,
-        help="audit states that some information bypasses, and report its share; default an error",
+        help="accept states that some information bypasses, and report its share; default: refuse",
     )
     add(
         "--credits",
         metavar="MODULE:NAME",
-        help="my_file:credits, a function as for `fa_audit.diagnose`; default none",
+        help="my_file:credits, a function that returns every block's credits, like the argument"
+        " `credits` of `fa_audit.diagnose`; default none",
     )
     add(
         "--draw",
         metavar="MODULE:NAME",
-        help="my_file:draw, the same with fresh feedback, for the null of cosines; default none",
+        help="my_file:draw, a function that returns credits from fresh random feedback, like the"
+        " argument `draw` of `fa_audit.diagnose`, to find the cosines of chance; default none",
     )
     add(
         "--directions",
         type=int,
         default=32,
-        help="number of directions in which states are moved; default %(default)s",
+        help="number of random moves of every state that test the credits; default %(default)s",
     )
     add(
         "--loss",
@@ -121,7 +123,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
-    """Audit the model that one function returns, on the batches of another."""
+    """Audit the model that the user's function returns, on the batches of `--data`."""
     from fa_audit.audit.diagnose import diagnose
     from fa_audit.audit.model_audit import build_model
     from fa_audit.core.registry import load
@@ -172,7 +174,9 @@ def inputs_of(batch: Any) -> Any:
 
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
-    """Describe the model by the options; without them, print and return the best proposal."""
+    """Return where the model's states are: by the options, by its HookPoints, or by the best
+    proposal, which is printed.
+    """
     from fa_audit.networks.proposals import best_proposal
     from fa_audit.networks.states import Description, HookPoint
 
@@ -189,9 +193,9 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
         return proposal.description
     suits = f" read by '{options.reads}'" if options.reads else ""
     raise AuditError(
-        f"{options.checkpoint}: found no states{suits} that are proven and have half of the layers"
-        " between them; name modules (--blocks), or put h = hook(h) with a fa_audit.HookPoint into"
-        " the model."
+        f"{options.checkpoint}: found no states{suits} that provably hold all information and have"
+        " half of the layers between them; name modules (--blocks), or put h = hook(h) with a"
+        " fa_audit.HookPoint into the model."
     )
 
 

@@ -1,4 +1,4 @@
-"""`fa-audit board` and `draw`: measured runs and audits of your own, without training."""
+"""`fa-audit board` and `draw`: show measured runs and your own audits, without training."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fa_audit.core.provided import provided
 
 _MEASURED = "configs/measured.yaml"
 _KEY = (
-    "rank: place; shared with those above unless a paired test tells it apart from one of them\n"
+    "rank: by accuracy; equal ranks: no run is better than another by a paired t-test\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
-    "fires: D1 growth, D2 gradient, C stability, D3 depth; or borderline, with ?\n"
-    "cost: time of a training step over bp's, residual MLP, one CPU thread"
+    "fires: D1 growth, D2 gradient, C stability, D3 depth; ? if it is borderline\n"
+    "cost: time of a training step divided by bp's; residual MLP, one CPU thread"
 )
 
 
 def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
-    # Hide matplotlib's notes on fonts.
+    # Do not log matplotlib's notes on fonts.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
     _add_audits(parser, "your own audits, JSON")
     parser.add_argument(
@@ -105,7 +105,7 @@ def _draw(options: argparse.Namespace) -> int:
         else:
             drawn += 1
             print(options.output / name)
-    # With --only, some figures may have no rows.
+    # With --only, some figures may have no run to show.
     needed = 1 if options.only else len(made)
     return int(drawn < needed)
 

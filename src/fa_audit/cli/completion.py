@@ -1,4 +1,4 @@
-"""Completion of the shell on Tab, with the package argcomplete."""
+"""Let the shell complete commands and names on Tab, by the package argcomplete."""
 
 from __future__ import annotations
 

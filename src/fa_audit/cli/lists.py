@@ -51,7 +51,7 @@ def _list(options: argparse.Namespace) -> int:
 def _summary(kind: str, name: str) -> str:
     """Return one line about a method, an architecture or a data set."""
     if kind == "methods":
-        # Registered methods are not imported: that would take torch's seconds.
+        # Importing a registered method would import torch, which takes seconds.
         if name not in METHODS:
             load("method", METHODS, name)
         return stated(name).summary

@@ -1,4 +1,4 @@
-"""`fa-audit check` and `describe`: a user-defined training method or model."""
+"""`fa-audit check` tests a training method; `fa-audit describe` finds the states of a model."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="shape of one input of random numbers; default 3 224 224",
     )
-    words = "my_file:batches, a list of (x, labels) or of mappings, or a function that returns it"
-    add("--data", metavar="MODULE:NAME", help=f"{words}, for other inputs; default random images")
+    words = "a list of (x, labels) or of mappings, or a function that returns it"
+    more = "whose first inputs are used; default random images"
+    add("--data", metavar="MODULE:NAME", help=f"my_file:batches, {words}, {more}")
     add(
         "--all", action="store_true", help="print every description that fits; default the best one"
     )

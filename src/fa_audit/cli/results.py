@@ -1,4 +1,4 @@
-"""`fa-audit report` and `scorecard`."""
+"""`fa-audit report` reports on audits; `scorecard` compares published numbers with audits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--html",
         action="store_true",
-        help="write one self-contained HTML page of any number of networks; default a text of one",
+        help="write one self-contained HTML page on any number of runs; default a text on one run",
     )
 
 
@@ -79,7 +79,7 @@ def _report(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
     from fa_audit.methods import METHODS
 
-    # The import registers the facts of a method.
+    # The import registers what a method declares of itself, such as its formula.
     if options.method:
         load("method", METHODS, options.method)
     path = options.output
@@ -99,7 +99,7 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     check_output(path, options.audits)
     write_text(path, text)
-    # The user may not know the default name.
+    # Print the path, since the user may not know the default one.
     if options.html:
         print(path)
     return 0

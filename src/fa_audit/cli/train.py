@@ -1,4 +1,4 @@
-"""`fa-audit train`: one run, from a data set to its checkpoint."""
+"""`fa-audit train`: train one network on a data set and write its checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     completed(add("run", help=words), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
     made = f"whose file {data_file('NAME')} is made if missing"
-    words = f"name of a data set (`fa-audit list datasets`), {made}; or a file; no default"
+    words = f"a data set's name (`fa-audit list datasets`), {made}; or its file; no default"
     completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
     add_data_root(parser)
     words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"
@@ -39,7 +39,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--w2-std",
         type=float,
-        help="for resmlp: initial standard deviation of W2; default 0.01, without skips 0.5",
+        help="for resmlp: initial standard deviation of W2, a block's last weights; default 0.01",
     )
     for name in BUDGET:
         field = SettingEntry.model_fields[name]
@@ -71,7 +71,10 @@ def add_data_root(parser: argparse.ArgumentParser) -> None:
 
 
 def data_path(options: argparse.Namespace) -> Path:
-    """Return the file of a data set, given by name or as a file; make a named one if it is missing."""
+    """Return the file of the data set that `--data` gives as a file or by name.
+
+    The file of a name is made if it is missing.
+    """
     from fa_audit.data.dataset import prepare_data_file
 
     path = Path(options.data)
@@ -100,7 +103,7 @@ def _train(options: argparse.Namespace) -> int:
     data = data_path(options)
     dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
-    # A state that other code saved must not be resumed.
+    # The origin keeps a training from resuming a state that other code saved.
     origin = f"{training_origin(spec, [data], options.device)} {run_code('train', spec)}"
     resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
@@ -148,7 +151,7 @@ def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
-    """Build the specification from the command line."""
+    """Build the run's specification from the options."""
     run = parse_run(options.run)
     entry_of("method", METHODS, run.method)
     given = {}

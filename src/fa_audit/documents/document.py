@@ -1,4 +1,7 @@
-"""A report as a value, and its text: plain and markdown; LaTeX has its own module. Pure functions."""
+"""A report as a value, and pure functions that format it as plain text and markdown.
+
+`fa_audit.documents.latex` has its LaTeX.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document: heading, entries, sentences, tables by name, explanation."""
+    """A part of a document, printed in the order of its fields.
+
+    Attributes:
+        items: sentences, printed as a list.
+        tables: tables by name.
+        text: an explanation, printed last.
+    """
 
     heading: str = ""
     entries: tuple[Entry, ...] = ()

@@ -1,5 +1,6 @@
-"""A table as a value, and its text as CSV, markdown and HTML; LaTeX has its own module. Pure
-functions.
+"""A table as a value, and pure functions that format it as CSV, markdown, plain text and HTML.
+
+`fa_audit.documents.latex` has its LaTeX.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Number:
     decimals: int | None = None  # digits after the point
     deviation: float | None = None  # printed behind ± with the same decimals
     signed: bool = False  # print a plus sign, too
-    measured: int = 1  # seeds measured,
-    of: int = 1  # seeds expected; both printed if some are missing
+    measured: int = 1  # number of seeds measured
+    of: int = 1  # number of seeds expected; both are printed if some are missing
     absent: str = ""  # printed if the value is missing; a dash if empty
     interval: tuple[float, float] | None = None  # printed in brackets
 
@@ -50,8 +51,8 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
     values: pd.DataFrame | None = None  # None if no CSV is written
-    name: str = ""  # of the file without its ending
-    origin: str = ""  # code and inputs, separated by semicolons
+    name: str = ""  # name of the file without its ending
+    origin: str = ""  # the code and inputs that made it, separated by semicolons
 
 
 def to_csv(table: Table) -> str:
@@ -93,7 +94,7 @@ def to_html(table: Table) -> str:
     import pandas as pd
 
     frame = pd.DataFrame(rendered(table, PLAIN), columns=table.columns)
-    # By default pandas cuts long texts.
+    # Without this option pandas cuts long texts.
     with pd.option_context("display.max_colwidth", None):
         body = frame.to_html(index=False, border=0, justify="left")
     caption = f"<p>{html.escape(table.caption)}</p>"
@@ -166,7 +167,7 @@ def _digits(value: float, cell: Number, dialect: Dialect) -> str:
         return ("-" if value < 0 else sign) + dialect.infinity
     if cell.decimals is not None:
         return f"{sign}{value:z.{cell.decimals}f}"  # z: no minus before 0.0
-    # The # keeps trailing zeros: three digits are three digits.
+    # The # keeps trailing zeros, so that every number has three digits.
     short = f"{value:#.3g}".removesuffix(".")
     if "e" not in short and abs(value) >= 0.01:
         return sign + short

@@ -1,4 +1,4 @@
-r"""A table and a report as LaTeX. Pure functions.
+r"""Format a table and a report as LaTeX, by pure functions.
 
 The document needs ``\usepackage{booktabs,graphicx}``. A table that is wider than the text is scaled
 down to it.
@@ -24,7 +24,7 @@ SYMBOLS = {
     ">=": r"\ge", "<=": r"\le", "≥": r"\ge", "≤": r"\le", "±": r"\pm", "×": r"\times", "−": "-",  # noqa: RUF001
     "≈": r"\approx", "→": r"\to", "∞": r"\infty", "‖": r"\|", "·": r"\cdot", "log10": r"\log_{10}",
 }  # fmt: skip
-# Norms, powers of ten, minus signs before digits, symbols.
+# What is set as mathematics: norms, powers of ten, minus signs before digits, symbols.
 _MATHEMATICS = re.compile(
     r"(\|\|\w+(?:\+1)?\|\|"
     r"|(?<![.\w])\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)|(?<=penalty)\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)"
@@ -63,7 +63,7 @@ _LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty"
 
 
 def slug(*parts: str) -> str:
-    """Join the letters and digits of a label's parts by hyphens.
+    """Join the parts of a LaTeX label by hyphens, which also replace all special characters.
 
     >>> slug("audit", "dfa+penalty1e-2 in main", "seeds")
     'audit-dfa-penalty1e-2-in-main-seeds'
