@@ -67,7 +67,7 @@ def _checked_about(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class BaselineRun(Model):
-    """A baseline: run and accuracy."""
+    """The name, accuracy and specification of a baseline of the audited run."""
 
     run: str = ""
     accuracy: Fraction
@@ -134,12 +134,12 @@ class Audit(Evidence):
 
     @property
     def unit(self) -> str:
-        """Return the word for single audits of a group: ``seed``, or ``file`` without one."""
+        """Return what tells audits of a group apart: ``seed``, or ``file`` if none is recorded."""
         return "file" if self.spec is None else "seed"
 
     @property
     def label(self) -> int | None:
-        """Return the seed; printed audits have it only in their specification."""
+        """Return the seed, which audits of the command line have only in their specification."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:

@@ -83,7 +83,7 @@ class Criterion:
         causes: by cause, a sentence that replaces `finding`.
         advice: by cause, what to do if it fires; ``""`` is for every other cause.
         when_open: what to do if it was not evaluated.
-        bound: name of its limit; `verb`, the word for "fires".
+        bound, verb: the words for its limit and for "fires" in sentences.
         baseline: for a margin, the field of `Baselines` that is subtracted.
         rank: sorts the sentences; the one that authors want most has the lowest.
     """
@@ -177,8 +177,8 @@ class Check(Criterion):
     Attributes:
         evaluate: returns its outcome.
         limit: its limit's name in a configuration, see `fa_audit.protocol.evidence.FIELDS`.
-        column: the column of the tidy runs with the number that decides.
-        short: its subject, in figures; `axis`, its quantity there.
+        column: the column with its value in the tidy table of runs.
+        short, axis: its subject and its quantity in figures.
         three, four: whether it decides the three-check and the four-check verdict.
         joint: whether it decides the three-check verdict only if a second check fires.
     """
@@ -352,7 +352,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         three=True,
         joint=True,
         four=True,
-        # The paper's limit; 12 to 693 would decide alike on its networks.
+        # The paper's limit; any limit from 12 to 693 would decide alike on the paper's networks.
         limit="growth",
         side="above",
         unit="factor",
@@ -375,7 +375,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         three=True,
         joint=True,
         four=True,
-        # The paper's limit; 4.2e-9 to 1.0e-4 would decide alike on its networks.
+        # The paper's limit; any from 4.2e-9 to 1.0e-4 would decide alike on the paper's networks.
         limit="reference",
         side="below",
         unit="factor",
@@ -439,7 +439,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
     "depth_strict": Check(
         evaluate=_depth_strict,
         label="D3-strict",
-        # Ours, with the limit of D3; it decides no verdict.
+        # This check is not in the paper. It has the limit of D3, and decides no verdict.
         limit="depth_margin",
         side="below",
         unit="points",
@@ -502,8 +502,9 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     """Judge the credits of the blocks after the first; a metric fires if the credits do not beat
     chance.
 
-    Chance is the interval of fresh feedback; for rho, the widest interval of a block's random
-    credits. Nudging has no chance level, and counts only if rho beats chance.
+    Chance is the upper end of an interval: for the cosine that of fresh feedback, for rho the
+    largest one of any block's random credits. Nudging has no chance level, and counts only if rho
+    beats chance.
     """
     deep = evidence.deep
     highest = _highest([deep], "fresh_b_null")
@@ -522,7 +523,7 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
 
 
 def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
-    """Return the largest end of a random metric's intervals; None if it has none."""
+    """Return the largest upper end of a metric's intervals over blocks; None if it has none."""
     ends = []
     for block in blocks:
         drawn = block.get(name)
@@ -532,7 +533,11 @@ def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
 
 
 def _beyond(name: str, deep: Metrics, chance: float | None, why: str) -> Outcome:
-    """Compare a mean over blocks with the upper end of chance; equality does not beat it."""
+    """Compare a mean over blocks with the upper end of chance; an equal value does not beat it.
+
+    Args:
+        why: the note if there is no chance level.
+    """
     value = value_of(deep, name)
     if value is None or chance is None:
         absent = deep[name].reason if name in deep else "not measured"

@@ -35,8 +35,9 @@ class DiagnosticThresholds:
         frozen_acc_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in
             percentage points.
         loss_saturation: below this product ``B * median||h_L|| * median||g_L||`` a small gradient
-            comes from a saturated loss and not from an exploded state. Ours: healthy and exploded
-            networks have 1 to 100, a network at 99 % accuracy has 1e-3 and less.
+            comes from a saturated loss and not from an exploded state. The paper has no such
+            limit: healthy and exploded networks have 1 to 100, and one at 99 % accuracy has 1e-3
+            or less.
 
     Raises:
         AuditError: a limit is not a finite number, or is outside its quantity's range.
@@ -230,8 +231,8 @@ class Baselines(Model):
         own_name: name of `own` in a verdict.
         bp: blocks frozen, embedding trained by backpropagation. D3-strict uses this one.
         test_samples: size of the test set of all accuracies; None if unknown.
-        paired: numbers of test samples that only the audited network, and that only its own
-            baseline, classifies correctly; None if unknown.
+        paired: two numbers of test samples: those that only the audited network classifies
+            correctly, and those that only its own baseline does; None if unknown.
     """
 
     own: Fraction | None = None
@@ -253,9 +254,9 @@ class Evidence(Model):
         growth_interval, gradient_interval: 95 % bootstrap intervals, over samples, of the largest
             growth and of median ``||g_L||``; None for fewer than 8 samples or norms that are not
             finite.
-        missing: by state, why the true gradient is not known there. At an `untrue` state the norm
-            is an estimate, or NaN if the loss is no mean over samples; at others it is NaN, or too
-            small to verify.
+        missing: the states at which the true gradient is not known, each with a reason. At an
+            `untrue` state the gradient's norm is an estimate, or NaN if the loss is no mean over
+            samples; at the other states it is NaN, or too small to verify.
         unchecked: the custom part of the backward pass that was not compared with the forward pass,
             and why; empty if there is none.
         frequencies: mean predictions and class frequencies, if C fires under cross-entropy.
@@ -267,7 +268,8 @@ class Evidence(Model):
         feature_drift: relative change of every parameter since initialisation, by name.
         first_flags: the first epoch at which D1 and D2 fired, None if they never did; empty if the
             training was not followed.
-        batch_norm_twice: norms under BatchNorm statistics that are updated twice a step.
+        batch_norm_twice: growth and norms under BatchNorm statistics that every training step
+            updates twice, as the paper's code does; empty without BatchNorm.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
             unknown.
         hits: numbers of correctly classified samples and of all samples in the batches; None if

@@ -19,7 +19,7 @@ from fa_audit.core.measured import Interval
 from fa_audit.protocol.checks import CHECKS, Check, Criterion, Outcome
 from fa_audit.protocol.intervals import MOST_SEEDS, seeds_to_settle, t_interval
 
-NON_FINITE = "non-finite"  # in the place of a check that fired
+NON_FINITE = "non-finite"  # listed with the checks that fired if NaN or infinity was found
 OUTCOMES = {True: "fires", False: "passes", None: "not evaluated"}
 Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None if one was not evaluated
 
@@ -32,9 +32,9 @@ class Rule:
     """A verdict rule.
 
     Attributes:
-        takes: whether a check decides.
+        takes: returns whether a check decides this verdict.
         words: the verdict against the network (True), for it (False), or open (None).
-        template: a verdict and its reasons, which `separator` joins.
+        template: the format of a verdict and its reasons, which `separator` joins.
         pairs: whether `joint` checks count only if a second check fires.
     """
 
@@ -50,7 +50,7 @@ class Rule:
         return [name for name, check in CHECKS.items() if self.takes(check)]
 
     def decides(self, fires: Fires, finite: bool = True) -> bool | None:
-        """Return whether the verdict is against the network; None if it is undecided.
+        """Return whether the verdict is against the network; None if it is open.
 
         >>> THREE.decides({"scale": True, "reference": False, "depth": False})
         False
@@ -141,7 +141,7 @@ class Finding:
 
     @cached_property
     def distance(self) -> float | None:
-        """Return the mean distance, positive if the check passes; None if there is none."""
+        """Return the mean distance from the limit: positive if the check passes, or None."""
         if not self.distances:
             return None
         # Margins of 1 and 3 points lie exactly 0 from a limit of 2 on average.
@@ -151,7 +151,7 @@ class Finding:
 
     @cached_property
     def around(self) -> Interval | None:
-        """Return the 95 % interval of the mean distance; None if there is none."""
+        """Return the 95 % interval of the mean distance from the limit; None if undefined."""
         if len(self.outcomes) > 1:
             return t_interval(self.distances)
         only = self.outcomes[0]
@@ -163,7 +163,10 @@ class Finding:
 
     @cached_property
     def fires(self) -> bool | None:
-        """Return whether the mean fires; None if it does not and a network was not evaluated."""
+        """Return whether the check fires at the mean distance.
+
+        None if no network was evaluated, or if the mean passes but some network was not evaluated.
+        """
         if not self.distances:
             return None
         if len(self.outcomes) == 1:
@@ -192,7 +195,7 @@ class Finding:
 
     @property
     def threshold(self) -> float:
-        """Return the limit."""
+        """Return the limit, which all networks of a judgement share."""
         return self.outcomes[0].threshold
 
     @property
@@ -205,7 +208,7 @@ class Finding:
 
     @property
     def interval(self) -> Interval | None:
-        """Return the 95 % interval of the value."""
+        """Return the 95 % interval of the value; None if undefined."""
         if len(self.outcomes) == 1:
             return self.outcomes[0].interval
         if self.around is None:
@@ -215,12 +218,12 @@ class Finding:
 
     @property
     def cause(self) -> str:
-        """Return the cause, if all networks with this outcome share it."""
+        """Return the cause of the outcome; empty unless all networks with this outcome share it."""
         return _shared(found.cause for found in self.outcomes if found.fires is self.fires)
 
     @property
     def note(self) -> str:
-        """Return the note on the value, if all networks share it."""
+        """Return the note on the value; empty unless all networks with this outcome share it."""
         return _shared(found.note for found in self.outcomes if found.fires is self.fires)
 
     @property
@@ -249,7 +252,7 @@ class Judgement:
 
     @cached_property
     def findings(self) -> dict[str, Finding]:
-        """Return every check over the networks, by its name in `CHECKS`."""
+        """Return the finding of every check, by its name in `CHECKS`."""
         found = {}
         for name, kind in CHECKS.items():
             found[name] = Finding(kind, tuple(network.checks[name] for network in self.networks))
@@ -290,7 +293,7 @@ class Judgement:
         return rule.decides(self.fires, self.finite)
 
     def verdict(self, rule: Rule) -> str:
-        """Return the verdict of a rule, with its reasons."""
+        """Return the verdict by a rule, with its reasons."""
         return rule.text(self.fires, self.finite)
 
     def is_borderline(self, rule: Rule) -> bool:
@@ -336,7 +339,7 @@ class Judgement:
 
     @property
     def borderline(self) -> list[str]:
-        """List every check whose interval contains its limit, as `flags` names them."""
+        """List the label of every check whose interval contains its limit."""
         return [CHECKS[name].label for name in self.near]
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The report of one network, or of a run over its seeds, in the same words for every format.
 
-`document` is the report; `details` have the evidence behind it. Imports no torch.
+`document` returns the report, `details` the evidence behind it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fa_audit.protocol.sentences import percent, sentences
 
 _MOST_SENTENCES = 5  # in the report; the others are in its details
 _ABSENT = "-"  # in place of a number
-_MARK = "*"  # behind a cosine with a gradient below the limit of D2
+_MARK = "*"  # printed behind a cosine whose gradient is below the limit of D2
 _SETTLE = "Settle the warnings first: they may make these sentences wrong."
 _STATES_LEGEND = (
     "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this state and"
@@ -27,10 +27,11 @@ _STATES_LEGEND = (
     " float32 error: relative error of g, against float64."
 )
 _CREDITS_LEGEND = (
-    "A credit is what the method uses in place of the true gradient; block 0 is the first. All are"
-    " of the block's output. cosine: of both. rho: correlation of the changes of the loss that the"
-    " credit predicts with the true ones, best 1. nudging: change of the loss after a small step"
-    " against the credit; negative where the credit helps."
+    "A credit is what the method uses in place of the true gradient; block 0 is the first. All"
+    " numbers are measured at the block's output. cosine: between credit and gradient. rho:"
+    " correlation between the changes of the loss that the credit predicts and the true ones, best"
+    " 1. nudging: change of the loss after a small step against the credit; negative if the credit"
+    " helps."
 )
 _BELOW_FLOOR = f" {_MARK}: the gradient that it is compared with is below the limit of D2."
 # Headings of the table of states, and the field below each.
@@ -84,7 +85,7 @@ def _scope(audit: Audit) -> str:
     text = f"{len(audit.layers)} states, {places}, with {covered:.0f} % of the layers between them."
     if audit.about.get("partial"):
         past = percent(max(share or 0 for share in audit.about["past"]))
-        text += f" Partial: up to {past} of what the outputs know of the inputs goes past them."
+        text += f" Partial: up to {past} of the outputs' dependence on the inputs bypasses them."
     return text
 
 
@@ -92,7 +93,7 @@ def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Ite
     """Yield every text once; name its seeds before it unless all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
-        # A network that says a text twice counts once.
+        # A network that has a text twice counts once.
         for text in dict.fromkeys(said(audit)):
             labels.setdefault(text, []).append(str(label))
     for text, own in labels.items():
@@ -197,7 +198,7 @@ def _seeds(judgement: Judgement) -> Table:
 
 
 def _intervals(judgement: Judgement) -> Iterator[Entry]:
-    """Yield how each check's interval was formed, and the batch size that its limit is for."""
+    """Yield how each check's interval was formed, and the batch size for which its limit holds."""
     many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]
@@ -241,7 +242,7 @@ def _credits(judgement: Judgement) -> Table:
 
 
 def _mean(found: Iterable[Measured | float | None]) -> str:
-    """Return the mean of the numbers that were measured, as text."""
+    """Return the mean of the measured numbers as text, or `_ABSENT` if there are none."""
     values = []
     for one in found:
         value = one.value if isinstance(one, Measured) else one

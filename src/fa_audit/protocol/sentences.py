@@ -39,7 +39,7 @@ _INSTEAD = {
 
 
 class Ruling(NamedTuple):
-    """The sentences that one criterion supports, and does not.
+    """The sentence that one criterion supports, and the one that it does not support.
 
     Attributes:
         claim: True for the finding, False for the opposite, None if neither is supported.
@@ -73,7 +73,7 @@ def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
         may.insert(0, _UNTRUE_AT.format(", ".join(map(str, sorted(untrue)))))
     may_not: dict[str, str] = {}
     for ruling in ruled.values():
-        if ruling.may_not:  # once, if all credits are closed for one reason
+        if ruling.may_not:  # credits that share a reason share one sentence
             may_not.setdefault(ruling.reason, ruling.may_not)
     rest = [DEEP, _ONE] if judgement.count == 1 else [DEEP]
     return may, [*may_not.values(), *rest]
@@ -95,7 +95,7 @@ def _rulings(judgement: Judgement) -> dict[str, Ruling]:
 
 
 def _closed(judgement: Judgement) -> str:
-    """Return why nothing may be written of credits; empty if D2 decides."""
+    """Return why nothing may be written about the credits; empty if that depends on D2 only."""
     for audit in judgement.networks:
         if audit.untrue:
             return _OWN_BACKWARD
