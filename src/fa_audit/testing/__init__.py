@@ -12,11 +12,11 @@ In a test file of your own, beside the module of your method:
 
 It takes some seconds on a CPU and raises `ConformanceError` with a line for each check that fails.
 
-`CHECKS` lists the checks; the docstring of each describes it.
-They train networks of a few hundred weights on clouds of points, so they judge the wiring of a
-method and not its quality: a method that conforms has credits of the right shape and sign that
-depend on their arguments alone, survives checkpoints and interruptions bit by bit, and works with
-every option and architecture. The audit measures the rest.
+`CHECKS` lists the checks, and the docstring of each describes it. The checks train networks of a
+few hundred weights on clouds of points, so they judge the wiring of a method and not its quality.
+The credits of a method that passes have the right shape and sign and depend on their arguments
+alone. Its trainings survive checkpoints and interruptions bit by bit, and work with every option
+and architecture. The audit measures the rest.
 
 Two conventions matter. A credit depends only on parameters and buffers of the state. Direct
 feedback from the output error to a state has shape ``(d, C)`` or ``(C, d)``, or is a stack of
@@ -95,13 +95,13 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
         if error:
             findings[name] = f"{in_one_line(error, subject.method)}. {promise_of(check)}"
         if name == "process" and error:
-            break  # code that ends the other process would end this one
+            break  # code that ends the process of that check would end this one, too
     return Conformance(subject.name, findings)
 
 
 def promise_of(check: Callable[[Subject], None]) -> str:
-    """Return the first paragraph of a check's docstring: what it expects, and what to do if it
-    fails.
+    """Return the first paragraph of a check's docstring: what the check expects of a method, and
+    what to do if the check fails.
     """
     paragraph = (check.__doc__ or "").partition("\n\n")[0]
     return " ".join(paragraph.split())
@@ -128,7 +128,7 @@ def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseExceptio
     drawn, threads = random.getstate(), torch.get_num_threads()
     default = torch.get_default_dtype()
     try:
-        # A seed that no method sets; tensors this small are slower on several threads.
+        # No method sets this seed by chance. Tensors this small are slower on several threads.
         with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
             torch.set_num_threads(1)
             check(subject)

@@ -65,15 +65,15 @@ from fa_audit.training.checkpoint import (
 from fa_audit.training.learner import Learner, build, credits_problem
 from fa_audit.training.resume import Resume
 
-# With these options auxiliary networks learn a direction, and errors stay near 1.
+# Options of a training in which auxiliary networks learn a direction and errors stay near 1.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
 # Relative error: gradients that differ only in the order of sums deviate by less.
 _ROUNDING = 1e-3
-# If its sample changes, a credit changes by more than this fraction of the longest one.
+# A credit whose sample changes must change by more than this fraction of the longest credit.
 _SAME_ROW = 1e-4
-# The fraction if a sample changes its place: relaxations add up rounding errors.
+# A credit whose sample moves in the batch may change by this fraction: relaxations add up rounding.
 _SAME_PLACE = 1e-2
-# If its batch is doubled, a gradient changes by at most this fraction.
+# A gradient whose batch is doubled may change by this fraction.
 _SAME_MEAN = 2e-2
 
 
@@ -137,7 +137,7 @@ def saved(subject: Subject) -> None:
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
-    # Another seed: whatever a method keeps outside the state would then differ.
+    # Whatever a method keeps outside the state differs under another seed.
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
@@ -237,7 +237,7 @@ def purity(subject: Subject) -> None:
         x, labels = subject.batch(8)
         run = learner.trace(x)
         before = _surroundings(learner, run, labels)
-        # The engine keeps running statistics, too.
+        # The training engine protects running statistics in the same way.
         with keeping_statistics(learner.network):
             learner.method.credits(learner.network, run, labels, learner.state)
         changed = differing(before, _surroundings(learner, run, labels))
@@ -296,8 +296,8 @@ def fresh(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Expect that every credit depends on the sample's label or is zero, even if no error is left
-    at the top. Use `labels`, and subtract the target or prediction that has no error.
+    """Expect that every credit depends on the sample's label or is zero, even if the topmost error
+    is zero. Use `labels`, and subtract from a target or prediction its value for an error of zero.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
     # The last labels are all equal, since credits from similarities see only such changes.
@@ -313,7 +313,7 @@ def labels(subject: Subject) -> None:
 
 
 def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
-    """Expect that every non-zero sample of a credit differs between versions."""
+    """Expect that every row of a credit that is not zero differs between versions."""
     for name in versions[0]:
         a = torch.stack([version[name] for version in versions])
         same = (a == a[0]).all(0).all(1)
@@ -351,7 +351,7 @@ def rows(subject: Subject) -> None:
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
 
 
-# Another loss's topmost credit has this cosine with the gradient by chance.
+# The topmost credit of another loss may have this cosine with the gradient by chance.
 _BY_CHANCE = 0.1
 # A cosine that no credit has by chance.
 _AGAINST = -0.5
@@ -366,9 +366,9 @@ def direction(subject: Subject) -> None:
     Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
     own weight therefore replaces every direct feedback matrix in the state. The topmost credit is
     the last block's, or the embedding's in a network without blocks. A credit of zero, or of one
-    direction for all samples (a global scalar error), has no sign. In other, untrained networks the
-    credit must only not point against ``g_L``. Credits of an `own_objective` belong to another loss
-    and are left to `downhill`.
+    direction for all samples (a global scalar error), has no sign. Networks of other architectures
+    are not trained, and their topmost credit may have any direction that is not against ``g_L``.
+    Credits of an `own_objective` belong to another loss and are left to `downhill`.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least, learners = _AGAINST, [subject.build()]
@@ -383,7 +383,7 @@ def direction(subject: Subject) -> None:
         expect(own or not mlp or not against, f"credits against the gradient below block {against}")
 
 
-# The objective for right labels must be below this part of that for wrong ones.
+# The objective for right labels must be below this fraction of the objective for wrong ones.
 _TELLING = 0.95
 
 
@@ -411,7 +411,7 @@ def downhill(subject: Subject) -> None:
 
 
 def _tell_labels(subject: Subject) -> None:
-    """Compare an own objective of held-out samples between their labels and any other ones."""
+    """Expect a lower own objective for the labels of held-out samples than for wrong labels."""
     learner, (x, labels) = subject.copy(**_GENTLE), subject.batch(HELD_OUT)
     right = credits_of(learner, x, labels).objective
     wrong = []
@@ -440,12 +440,12 @@ class _Types(TorchFunctionMode):
 
 
 _NARROW = (torch.float16, torch.bfloat16)
-# A credit made of signs has fewer different values.
+# A credit made of signs has fewer different values, and may equal its rounding.
 _MANY = 100
 
 
 def precision(subject: Subject) -> None:
-    """Expect no half precision in a step, and credits of a float64 copy in float64 that agree with
+    """Expect no half precision in a step, and float64 credits in a float64 network that agree with
     those in float32. Compute in the type of the states, without half precision or autocast.
     """
     learner, (x, labels) = subject.build(), subject.batch(16)
@@ -475,7 +475,7 @@ _LEAST_COSINE = 0.5
 
 @dataclass(frozen=True)
 class _Reporting(Method):
-    """A method that reports given credits for any batch, with the passes of a given learner."""
+    """Returns the credits `given` for any batch, and runs passes like the method of `learner`."""
 
     given: Credits
     learner: Learner
@@ -488,13 +488,13 @@ class _Reporting(Method):
 
 
 def trains(subject: Subject) -> None:
-    """Expect that every step of a short training learns the gradients that the credits imply.
-    Report the credits that train or that belong to the objective, or declare own_objective; leave
+    """Expect that every step of a short training uses the gradients that the credits imply. Report
+    the credits that train the network or belong to the objective, or declare own_objective; leave
     the network's parameters and their gradients to the engine.
 
     The engine computes the implied gradients on an untouched copy of the network, from these
-    credits alone. Gradients of an objective need only point the same way. Those of the method's
-    own objective must not point against them.
+    credits alone. Gradients of an objective need only have a similar direction. With the trait
+    `own_objective` they need only not point against the implied ones.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -502,8 +502,8 @@ def trains(subject: Subject) -> None:
 
 
 def _minibatches(subject: Subject, learner: Learner, count: int) -> Iterator[Batch]:
-    """Yield the minibatches of `count` epochs of one step each; after each, descend the gradients
-    that the caller leaves on the learner.
+    """Yield the minibatches of `count` epochs of one step each. After each one the optimiser uses
+    the gradients that the caller has left on the learner.
     """
     optimiser = learner.optimiser()
     x, labels = subject.batch(HELD_OUT)
@@ -556,14 +556,15 @@ def means(subject: Subject) -> None:
         gradients.append(step(learner, *batch))
     one, two = gradients
     for name, g in one.items():
-        # Auxiliary losses draw other noise for another batch: being nearer to once suffices.
+        # Auxiliary losses draw other noise for another batch: the gradient need only be nearer to
+        # the first one than to twice that.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
         expect(not (two[name] - g).norm() > limit, f"another gradient of {name} in a doubled batch")
     if subject.method.end_to_end or credits[0].objective is not None:
         return
     twice = credits[1].by_name()
-    # The ratio if batch_mean were declared wrongly.
+    # Factor by which a doubled batch changes credits if batch_mean is declared wrongly.
     factor = 1.0 if credits[0].batch_mean else 0.5
     for name, a in credits[0].by_name().items():
         far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
@@ -630,7 +631,7 @@ def memory(subject: Subject) -> None:
     # Frozen objects are not searched.
     gc.freeze()
     try:
-        # Stay in the first quarter: later stages of greedy methods add moments.
+        # Six of 24 epochs, since the later stages of greedy methods add the optimiser's moments.
         for batch in islice(_minibatches(subject, learner, 24), 6):
             step(learner, *batch)
             credits_of(learner, *batch)
@@ -639,13 +640,13 @@ def memory(subject: Subject) -> None:
     finally:
         gc.unfreeze()
     expect(not graphs, f"{graphs} tensors with a graph kept after their step")
-    # The first steps make the optimiser's moments.
+    # Count from the third step, since the first ones make the optimiser's moments.
     more = counts[5] - counts[2]
     expect(more <= 0, f"{more} more values in memory after three more steps")
 
 
 def _new_tensors() -> Iterator[Tensor]:
-    """Return the reachable tensors made since ``gc.freeze``; a list of them would keep them alive."""
+    """Yield the reachable tensors made since ``gc.freeze``; a list would keep them alive."""
     gc.collect()
     return (value for value in gc.get_objects() if issubclass(type(value), Tensor))
 
@@ -733,8 +734,9 @@ def options(subject: Subject) -> None:
 
 
 def architectures(subject: Subject) -> None:
-    """Expect credits, sign and steps of learning on every architecture but those that raise
-    NotImplementedError. Read gradients with network.read_gradient.
+    """Expect that `shapes`, `purity`, `rows`, `labels`, `direction` and `trains` hold on every
+    architecture for which the method does not raise NotImplementedError. Read gradients with
+    network.read_gradient.
     """
     exact = _is_exact(subject)
     for name in ARCHITECTURES:
@@ -745,7 +747,7 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # An objective has its own gradients for tokens and positions.
+            # An objective's gradients of tokens and positions do not follow from its credits.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "another direction than the gradient's, which credits have elsewhere"
@@ -765,8 +767,8 @@ def _is_exact(subject: Subject) -> bool:
 
 
 def declarations(subject: Subject) -> None:
-    """Expect texts, booleans and costs >= 0 in the class, as in MethodInfo and Method, and
-    constants that a checkpoint keeps. Decorate the class with @dataclass(frozen=True).
+    """Expect that the class declares texts, booleans and costs >= 0 as MethodInfo and Method do,
+    and constants that a checkpoint keeps. Decorate the class with @dataclass(frozen=True).
     """
     kind, wrong = type(subject.method), []
     traits = {name: value for name, value in vars(Method).items() if isinstance(value, bool)}

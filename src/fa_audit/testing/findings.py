@@ -1,4 +1,4 @@
-"""Findings of the checks, and how they are reported."""
+"""Raise and report the findings of the checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fa_audit.networks.trace import equal
 
 
 class ConformanceError(AssertionError):
-    """A method fails the suite. The message has one line for each failed check."""
+    """A method fails the conformance suite. The message has a line for each failed check."""
 
 
 class Finding(Exception):

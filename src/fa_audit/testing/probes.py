@@ -1,4 +1,4 @@
-"""Read from a learner what the checks compare: credits, gradients, cosines and other facts."""
+"""Compute from a learner the credits, gradients, cosines and other facts that checks compare."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def facts_of(module: nn.Module) -> dict[str, Any]:
 
 
 def saturate(learner: Learner, label: int) -> None:
-    """Make the network certain of one class, so that errors are exactly 0, 1 and -1."""
+    """Make the network certain of the class `label`, so that errors are exactly 0, 1 or -1."""
     bias = learner.network.head[-1].bias
     bias.data = 1000.0 * (torch.arange(len(bias)) == label)
 
@@ -99,7 +99,7 @@ def _align(learner: Learner, x: Tensor) -> None:
     jacobian = torch.autograd.functional.jacobian(lambda x: network(x).sum(0), x)
     slopes = jacobian.mean(1).flatten(1).T
     weight = network.head[-1].weight.detach()
-    # The tensors of the state, without their graphs.
+    # state_dict has the tensors without their graphs, so that they can be changed in place.
     for tensor in learner.state.state_dict().values():
         for true in (weight, weight.T):
             if tensor.shape[-2:] == true.shape:

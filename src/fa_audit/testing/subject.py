@@ -20,7 +20,7 @@ from fa_audit.training.loop import train
 from fa_audit.training.resume import Resume
 
 SEED = 0  # seed of data, networks and trainings
-# All sizes differ, also from a bridge's hidden layers: checks find feedback by its shape.
+# All sizes differ, also from those of the state bridge: checks find feedback by its shape.
 WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 # The last minibatch of 16 holds a single sample.
@@ -32,7 +32,7 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A method under test and the trainings of it that several checks look at.
+    """A method under test, and its trainings, which several checks share.
 
     Attributes:
         method: an instance; every learner gets a copy.
@@ -47,8 +47,11 @@ class Subject:
     runs: dict[RunSpec, Learner] = field(default_factory=dict)
 
     def spec(self, **changes: Any) -> RunSpec:
-        """Return a small specification; `changes` are its fields, and options for networks that
-        have them.
+        """Return the specification of a small run.
+
+        Args:
+            changes: fields of the specification, and entries of `OPTIONS`; architectures without
+                such an option ignore it.
         """
         values: dict[str, Any] = OPTIONS | COMMON | changes
         options = {name: values.pop(name) for name in OPTIONS}
@@ -62,7 +65,7 @@ class Subject:
         )
 
     def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
-        """Build an untrained learner, at the beginning of an epoch, in evaluation mode."""
+        """Build an untrained learner at the beginning of its first epoch, in evaluation mode."""
         spec, shape = self.spec(**changes), clouds().image_shape
         learner = build(spec, shape, classes, replace(self.method))
         learner.network.eval()
@@ -70,7 +73,7 @@ class Subject:
         return learner
 
     def trained(self, **changes: Any) -> Learner:
-        """Train once per specification; the result is shared between checks, so do not change it."""
+        """Return a trained learner, which all checks share: to change it, take a `copy`."""
         spec = self.spec(**changes)
         if spec not in self.runs:
             self.runs[spec] = self.retrained(**changes)
@@ -84,7 +87,7 @@ class Subject:
         return train(spec, data or clouds(), resume=resume, method=method).learner
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every tensor of the trained learner."""
+        """Return every tensor of the learner trained without changes, by name."""
         return learner_tensors(self.trained())
 
     def copy(self, **changes: Any) -> Learner:
