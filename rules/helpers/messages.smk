@@ -60,7 +60,7 @@ def say_how_to_go_on():
 
 @atexit.register
 def print_table():
-    """Print the table after a dry run, which calls no onstart, unless a target is unknown."""
+    """After a dry run print the table, since Snakemake calls `onstart` only before jobs."""
     if DRY_RUN and workflow.dag is not None:
         with suppress(BrokenPipeError):
             os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())

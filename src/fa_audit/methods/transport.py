@@ -88,9 +88,10 @@ class Transported(Method):
         bypassed = [name for name, p in network.named_parameters() if p in unused]
         if bypassed:
             raise AuditError(
-                f"{type(network).__name__}: no linear layer or convolution passes"
-                f" {listed(bypassed)}, so the feedback partner is not used; expected blocks and a"
-                " head that call F.linear or F.conv2d with it, as nn.Linear and nn.Conv2d do."
+                f"{type(network).__name__}: no linear layer or convolution uses"
+                f" the weight {listed(bypassed)}, so its feedback partner is not used; expected"
+                " blocks and a head that pass every weight to F.linear or F.conv2d, as nn.Linear"
+                " and nn.Conv2d do."
             )
         return Credits.bottom_up(map(network.read_gradient, reversed(descending)), batch_mean=True)
 
