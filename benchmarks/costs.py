@@ -62,12 +62,12 @@ SIZES = {  # image shape, classes, training and test images
 CONFIGURATIONS = [
     ROOT / name for name in ("config.yaml", "configs/demo.yaml", "configs/gallery.yaml")
 ]
-STEPS, ENOUGH = 20, 1.5  # steps to time, unless fewer take this many seconds
+STEPS, ENOUGH = 20, 1.5  # steps to time; stop earlier after so many seconds
 LONG, SHARE = 0.2, 8  # seconds of a step above which a share of an audit's images is timed
 
 
 def main() -> None:
-    """Measure what is missing, row by row; what is measured is kept when this is interrupted."""
+    """Measure the missing rows, and save each at once, so that an interruption loses only one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -122,7 +122,7 @@ def store(kind: str, row: Mapping[str, Any]) -> None:
 
     Args:
         kind: the kind of device, ``cpu`` or ``gpu``.
-        row: with the fields `DECIDING`, and what `Costs` reads.
+        row: the fields `DECIDING`, and the measured costs.
     """
     stored = read_json(STORED) if STORED.exists() else {}
     rows = {cost_key(old): old for old in stored.get(kind, [])} | {cost_key(row): dict(row)}
@@ -210,7 +210,7 @@ def times(learner: Learner, bp: Learner, data: Dataset, device: str) -> float:
 
 
 def in_turn(learners: Sequence[Learner], data: Dataset, device: str) -> list[tuple[float, ...]]:
-    """Time steps of learners in turn, after one each to warm up."""
+    """Time training steps of the learners in turn, after one step of each to warm up."""
     steps = [stepping(learner, data, device) for learner in learners]
     most = min(STEPS, -(-len(data.train_labels) // learners[0].spec.batch_size) - 1)
     timed = [tuple(seconds(step, device) for step in steps) for _ in range(2)][1:]
@@ -238,8 +238,8 @@ def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]
 
 
 def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
-    """Return the time of a trajectory's row: the first test batch in full, the accuracy alone of
-    the others.
+    """Return the time of a trajectory's row: all measurements on the first test batch, and only the
+    accuracy on the others.
     """
     test = evaluation_batches(data)
     batch = test[:1]

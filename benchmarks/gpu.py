@@ -1,7 +1,7 @@
 """Train the paper's network in 1, 4, 8, 12 and 16 processes on one GPU: samples per second, and
 whether all of them learn the same bits.
 
-    python benchmarks/gpu.py                    # with MPS where it was started (docs/cluster.md)
+    python benchmarks/gpu.py                    # with MPS if it runs (docs/cluster.md)
     python benchmarks/gpu.py --runs 1 2 --device cpu
 
 Nobody else may use the GPU meanwhile. Pixels are random: nothing is downloaded.

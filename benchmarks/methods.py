@@ -30,7 +30,7 @@ RESMLP = (("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 2
 
 
 def learner_of(method: str) -> Learner:
-    """Build a fresh learner in the phase in which it spends most of its training."""
+    """Build a fresh learner, in the phase in which it is halfway through its training."""
     spec = RunSpec(
         dataset="random", architecture="resmlp", architecture_options=RESMLP, method=method
     )
@@ -41,7 +41,7 @@ def learner_of(method: str) -> Learner:
 
 
 def seconds_per_step(method: str, steps: int) -> float:
-    """Return the mean wall time of a step with the optimiser's, after two steps to warm up."""
+    """Return the mean wall time of a training step and update, after two steps to warm up."""
     randomness = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, *SHAPE, generator=randomness)
     labels = torch.randint(CLASSES, (BATCH,), generator=randomness)

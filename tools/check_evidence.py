@@ -44,8 +44,8 @@ from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
 
 MEASURED = ROOT / "reference/measured"
-# About 300 epochs of backpropagation's price, 25 minutes of one core: early epochs, controls,
-# penalties.
+# Early epochs, controls and penalties: they cost as much as 300 epochs of backpropagation, about 25
+# minutes of one core.
 SETTINGS = (
     "untrained",
     "early_snapshots_clipped",
@@ -61,7 +61,7 @@ MORE = {
     )
 }
 SEED = 42  # of the costly runs in MORE
-# Relative to a number: differences up to LEAST count as none; USUAL is the scatter assumed if fewer
+# Relative to a number: differences up to LEAST are ignored; USUAL is the scatter assumed if fewer
 # than three seeds were measured.
 LEAST, USUAL = 1e-3, 0.05
 
@@ -157,7 +157,7 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
 def compare(
     published: Published, rows: pd.DataFrame, again: OurRuns, before: OurRuns
 ) -> tuple[int, list[str]]:
-    """Return how many published numbers the new runs give, and a line for each difference."""
+    """Return the count of published numbers that were compared, and a line for each difference."""
     compared, wrong = 0, []
     shown = rows["counted"] & (rows["verdict"] != NOT_RUN) & (rows["kind"] != "order")
     for index in rows.index[shown]:

@@ -56,5 +56,5 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 
 
 def made() -> Iterator[tuple[Path, str]]:
-    """Yield the document."""
+    """Yield the path of docs/command_line.md and its new text."""
     yield DOCUMENT, document()

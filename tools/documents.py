@@ -1,11 +1,11 @@
-"""Write every picture, table and number of the documentation that comes from code or measured runs,
-or check them.
+"""Write, or check, every picture, table and number of the documentation that comes from code or
+measured runs.
 
 python tools/documents.py [--check] [TOOL ...]
 
 A tool is a module of this folder. Its ``made()`` yields the path and the new content of every file
-that it writes; its ``alike(old, new)``, where it has one, says whether two contents show the same
-although their bytes differ.
+that it writes. It may have a function ``alike(old, new)``, which says whether two contents show the
+same although their bytes differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOOLS = (  # later ones read what earlier ones wrote
 
 
 def main() -> None:
-    """Rewrite what differs; with --check name it and exit with 1 instead."""
+    """Rewrite the files that differ; with --check only name them, and exit with status 1."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -65,7 +65,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
 
 
 def add(folder: Path, paths: list[Path], results: Path) -> None:
-    """Write the audits and trajectories of a setting; the new ones replace those of their runs."""
+    """Add audits and trajectories to a setting's files; those of the same run are replaced."""
     audits = read_audits(paths)
     files = [results / "trajectories" / f"{key_of(audit)}.csv" for audit in audits]
     history = trajectories_table(files, audits)

@@ -57,6 +57,6 @@ def filled(text: str, tables: Mapping[str, str], path: Path) -> str:
 
 
 def made() -> Iterator[tuple[Path, str]]:
-    """Yield the document with its tables."""
+    """Yield the path of docs/methods.md and its text with new tables."""
     tables = {"methods": methods_table(), "constants": constants_table()}
     yield DOCUMENT, filled(DOCUMENT.read_text(encoding="utf-8"), tables, DOCUMENT)

@@ -66,7 +66,7 @@ def said(notebook: NotebookNode) -> list[object]:
 
 
 def made() -> Iterator[tuple[Path, str]]:
-    """Yield the notebook."""
+    """Yield the path of docs/tutorial.ipynb and its new content."""
     os.environ["OMP_NUM_THREADS"] = "1"  # for the kernel: threads slow small tensors down
     yield NOTEBOOK, nbformat.writes(executed(SOURCE.read_text(encoding="utf-8"))) + "\n"
 

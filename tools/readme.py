@@ -1,5 +1,5 @@
-"""README.md, docs/tutorial.md and docs/monitor.md with what their code prints, the reproduced share
-and the hours of the plan; a count in docs/protocol.md.
+"""Update README.md, docs/tutorial.md and docs/monitor.md with what their code prints, the
+reproduced share and the hours of the plan; and a count in docs/protocol.md.
 
 A `python` block is run, all blocks of a document in one namespace; the `text` block after it is
 what it printed, up to the line `...` if there is one.

@@ -206,7 +206,7 @@ def _rows(text: str) -> str:
 def made() -> Iterator[tuple[Path, str | bytes]]:
     """Yield the documents, the tables that they link to, and their figures."""
     sys.path.append(str(ROOT))  # configs/findings.yaml names tables of this folder
-    ENDINGS.update(figures=("png",), tables=("md",))  # the documents show no others
+    ENDINGS.update(figures=("png",), tables=("md",))  # the documents show no other formats
     with contextlib.chdir(ROOT):
         for name in DOCUMENTS:
             with tempfile.TemporaryDirectory() as temporary:

@@ -55,6 +55,6 @@ def _type(node: dict[str, Any]) -> str:
 
 
 def made() -> Iterator[tuple[Path, str]]:
-    """Yield the document with its tables."""
+    """Yield the path of docs/configuration.md and its text with new tables."""
     tables = {name: table(model) for name, model in TABLES.items()}
     yield DOCUMENT, filled(DOCUMENT.read_text(encoding="utf-8"), tables, DOCUMENT)

@@ -2,15 +2,15 @@
 
 python tools/tuned.py RESULTS ... [--table FILE]
 
-RESULTS is a folder as the workflow makes it, or a table that --table wrote, such as
-reference/board_search.csv: a search may be trained in parts. A folder's trainings with held-out
-samples are those of the search (`validation` in a configuration such as
-configs/board.yaml). A rule, and likewise its frozen baseline, chooses the learning rate and
-normalisation with the best mean accuracy on the held-out samples; of equal ones the smallest rate.
-Test accuracy chooses nothing.
+RESULTS is a folder of results, or a table that --table wrote, such as reference/board_search.csv.
+Several may be given, since a search may be trained in parts. In a folder, the trainings with
+held-out samples belong to the search (`validation` in a configuration such as configs/board.yaml).
+A rule, and likewise its frozen baseline, chooses the learning rate and normalisation with the best
+mean accuracy on the held-out samples; of equal ones the smallest rate. Test accuracy chooses
+nothing.
 
 A choice is at the edge if it is the smallest or the largest rate that this rule has tried: a better
-one may lie outside. The last column is the run's name for a setting that trains what was chosen.
+one may lie outside. The last column is the name of a run that trains with this choice.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def search_of(results: Path) -> pd.DataFrame:
 
 
 def choices(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what every run of every network chose: a row each, with `CHOICE`, the accuracy on the
-    held-out samples, how many choices it tried, and whether its rate lies at the edge.
+    """Return a row for every run of every network: the best `CHOICE`, its accuracy on the held-out
+    samples, how many choices were tried, and whether the rate lies at the edge.
     """
     tried = runs.groupby([*RULE, *CHOICE])["validation_acc"].mean().reset_index()
     best = tried.loc[tried.groupby(RULE)["validation_acc"].idxmax()].set_index(RULE)

@@ -97,8 +97,7 @@ def device(snakemake: Snakemake) -> Iterator[str]:
     elif not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         log.info(
-            "computing on the CPU: a GPU was granted, but torch sees none"
-            " (CUDA_VISIBLE_DEVICES: %s)",
+            "computing on the CPU: a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: %s)",
             visible,
         )
         yield "cpu"

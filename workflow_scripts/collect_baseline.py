@@ -1,4 +1,4 @@
-"""Rule collect_baseline: the facts about a frozen or shallow network that audits need."""
+"""Rule collect_baseline: what audits need to know about a frozen or shallow network."""
 
 from _workflow import logged
 

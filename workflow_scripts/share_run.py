@@ -1,4 +1,4 @@
-"""Rule share_run: the results of a run under the name that another setting gives it."""
+"""Rule share_run: copy a trained run to another setting that has the same run."""
 
 from pathlib import Path
 

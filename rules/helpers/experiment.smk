@@ -50,7 +50,7 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# Snakemake documents none of these attributes of `workflow`, nor those that later files read:
+# Snakemake documents none of the attributes of `workflow` read here, nor those in other files:
 # `local_exec`, `dag_settings` and, in messages.smk, `dag`.
 # Files given on the command line, or by a workflow that uses this module; they replace config.yaml.
 CONFIG_FILES = list(workflow.configfiles)
@@ -88,7 +88,7 @@ if not CONFIG_FILES:
     configfile: "config.yaml"
 
 
-# Used as a module, this workflow takes from --config only the keys that its own part of it has.
+# If this workflow is a module, its part of the configuration decides which keys of --config apply.
 update_config(config, {key: typed(COMMAND_LINE[key]) for key in COMMAND_LINE.keys() & config})
 readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)

@@ -28,7 +28,7 @@ def on_cluster():
     """Return whether cluster nodes run the jobs; this machine's devices then decide nothing."""
     if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # Here --jobs decides nothing: one machine may have it beside --cores.
+    # Here the limit of --jobs says nothing: one machine may have it beside --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 

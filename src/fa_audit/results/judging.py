@@ -70,8 +70,8 @@ def compare(entry: Entry, measured: Measured) -> Comparison:
 def combined(entry: Entry, measured: Measured) -> Measured:
     """Return the numbers of an entry's runs, for the seeds that all of them have.
 
-    If the entry names a run in ``minus`` or ``over``, that run's numbers are subtracted, or
-    divide the others.
+    An entry may name one more run: ``minus`` subtracts that run's numbers, ``over`` divides by
+    them.
     """
     common = set.intersection(*map(set, measured.values()))
     runs = {}
@@ -155,5 +155,5 @@ def _agrees(agrees: bool) -> str:
 
 
 def _at_most(number: float, limit: float) -> bool:
-    """Compare by ``<=``, and ignore rounding in the last bits: 0.635 - 0.615 is at most 0.02."""
+    """Return whether a number is at most a limit, up to rounding: 0.635 - 0.615 is at most 0.02."""
     return number <= limit or math.isclose(number, limit, rel_tol=1e-9)

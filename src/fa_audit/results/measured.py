@@ -19,7 +19,7 @@ FOLDER = "reference/measured"
 def measured_folder(folder: str | Path | None) -> Path:
     """Return the folder of audits: the given one, or by default the one of the project.
 
-    In a folder of results these are the audits in ``tidy``.
+    A folder of results stands for its folder ``tidy``.
 
     Raises:
         AuditError: the folder does not exist, or holds no audits.

@@ -60,7 +60,7 @@ class OurRuns:
         """Return the measured values of an entry's quantity, by run and seed.
 
         Args:
-            specs: specifications of the entry's runs, as a script trains them.
+            specs: the specification by which a script trains each of the entry's runs.
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():
@@ -71,7 +71,7 @@ class OurRuns:
         return found
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
-        """Return the measured number, NaN if there is none, or the answer that is compared."""
+        """Return the measured number, NaN if it is missing, or for a verdict its text."""
         places = [getattr(entry, name) for name in entry.places]
         row, column = self._rows[entry.places].get((key, *places), {}), entry.quantity
         if entry.samples != BATCH:

@@ -1,4 +1,4 @@
-"""Count the outcomes of checks over many runs, from the table of runs."""
+"""Outcomes of the checks and of other reports for many runs, a column each."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """Append user audits to the measured ones.
 
     A run joins the measured setting that has its network, data and epochs; if several have, the
-    one with most runs. Other runs get a setting named after their network. Audits without a
+    one with the most runs. Other runs get a setting named after their network. Audits without a
     specification get the setting `OTHERS`.
     """
     if not groups:
@@ -103,7 +103,7 @@ def _tables(audits: Sequence[Audit]) -> Tidy:
 
 
 def _history(audit: Audit) -> Path | None:
-    """Return the trajectory file of an audit that is in a folder of results; None without one."""
+    """Return the trajectory file that a folder of results has for an audit, if there is one."""
     path, key = Path(audit.path).absolute(), key_of(audit)
     if not path.as_posix().endswith(f"audits/{key}.json"):
         return None
@@ -119,7 +119,7 @@ def _network(audit: Audit) -> dict[str, Any]:
 
 
 def _setting(audit: Audit, measured: Tidy) -> str:
-    """Return the setting that an audit belongs to."""
+    """Return the measured setting that an audit belongs to, or else a name for a new one."""
     if audit.spec is None:
         return OTHERS
     own, columns = pd.Series(_network(audit)), list(NETWORK)

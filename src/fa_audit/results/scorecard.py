@@ -58,7 +58,7 @@ def scorecard(
     the columns.
 
     Args:
-        tidy: tables of all runs, of any script.
+        tidy: tables of all runs, whichever script trained them.
         explanations: reasons why numbers differ, by the key of their entry.
     """
     ours = OurRuns(tidy)
@@ -77,7 +77,7 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     If that script was not run, runs of another script take their place.
     """
     setting = published.settings[entry.setting]
-    # The setting's own script comes first.
+    # Prefer the script to which the setting is attributed.
     scripts = list(dict.fromkeys([setting.script, *published.scripts]))
     specs = {script: published.specs(entry, script) for script in scripts}
     every = {}
@@ -88,7 +88,7 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     found = every[script]
     summary = found.summary or Summary(0, math.nan, None, None)
     low, high = summary.interval or (None, None)
-    # An order has the numbers of several runs.
+    # An entry of the kind `order` has the numbers of several runs.
     values = [_by_seed(by_seed) for by_seed in found.numbers.values()]
     others = [f"{name}: {_text(every[name])}" for name in scripts if name != script]
     return {

@@ -14,7 +14,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement, judge
 
-# Keys of a model's entry that differ between its seeds.
+# Keys of an external model's entry that may differ between its seeds.
 _OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
@@ -31,7 +31,7 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
 
 
 def read_audit(path: str | Path) -> Audit:
-    """Read an audit and check its specification; see `Audit.read` and `check_spec` for errors."""
+    """Read an audit and check its specification; errors: see these two functions."""
     audit = Audit.read(path)
     check_spec(audit, path)
     return audit
@@ -88,7 +88,8 @@ def _check_different(audits: Sequence[Audit]) -> None:
     """Check that no audit was given twice."""
     measured: dict[str, Audit] = {}
     for audit in audits:
-        # `about` has dates and machines. pydantic's own JSON refuses half a surrogate pair.
+        # Leave out dates and machines, which are in `about`. Use json, since pydantic's own JSON
+        # refuses half a surrogate pair.
         # Audits of different networks may be equal if their numbers are not finite.
         content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
         first = measured.setdefault(content, audit)

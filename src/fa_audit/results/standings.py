@@ -1,4 +1,4 @@
-"""Compute the columns of the board: margins over frozen blocks, ranks with ties, and costs."""
+"""Compute the columns of the board: margins over frozen blocks, and ranks with ties."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     check. Margins are fractions.
 
     ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty if the check was
-    not evaluated. The same holds for ``<check>_distance``, from the limit, and for the ends of the
+    not evaluated. So are the distance from the limit, ``<check>_distance``, and the ends of its
     95 % interval, ``<check>_interval_low`` and ``<check>_interval_high``. ``finite`` is False if a
     state, gradient or logit is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
@@ -159,7 +159,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _run_row(audit: Audit) -> dict[str, Any]:
-    """Return the row of the table of runs."""
+    """Return the row of an audit in the table of runs."""
     spec = audit.spec or {"method": audit.method}
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]

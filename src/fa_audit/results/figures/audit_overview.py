@@ -38,7 +38,7 @@ def draw(
     """
     order = rank_runs(tidy.runs)
     runs = tidy.runs.sort_values(["run", "seed"])
-    # The seeds of a run stand around its tick, within 0.7 of its row.
+    # Spread a run's seeds around its tick, over at most 0.7 of the row's height.
     seeds = runs.groupby("run")["seed"].transform("size")
     place = runs.groupby("run").cumcount() - (seeds - 1) / 2
     runs["row"] = runs["run"].map(order.index) + np.minimum(0.26, 0.7 / seeds) * place

@@ -15,7 +15,7 @@ from fa_audit.results.standings import with_standings
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
 
-_TEXT = 10  # points: 9 pixels where the figure is 360 pixels wide
+_TEXT = 10  # points: 9 pixels if a page shows the figure 360 pixels wide
 _DOT = {"marker": "o", "linestyle": "none", "markersize": 5.5}
 _TRAINED = _DOT | {"color": style.LOOKS["ep"][0]}
 _FROZEN = _DOT | {"color": style.GREY, "markerfacecolor": "white"}

@@ -33,7 +33,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     ax = figure.subplots()
     for row, group in enumerate(settings.values()):
         distances = group["distance"].astype(float).clip(-EDGE, EDGE)
-        # Numbers of a setting stand below each other within its row.
+        # Spread a setting's numbers over the height of its row, so that they do not overlap.
         heights = row + np.linspace(-0.3, 0.3, len(group))
         for verdict, look in _MARKS.items():
             chosen = (group["verdict"] == verdict).to_numpy()

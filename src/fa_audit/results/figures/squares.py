@@ -90,7 +90,7 @@ def verdict_matrix(
 
 
 # A strategy is a rule by which a reader withdraws ("walks back") a trained network. The first two
-# are the field's usual reports (Hao, Wan, Zhai 2026).
+# are what papers of the field usually report (Hao, Wan, Zhai 2026).
 _STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",

@@ -115,7 +115,7 @@ def context() -> AbstractContextManager[None]:
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Decorate a drawing function: it draws in `context`, with one layout for all formats."""
+    """Decorate a drawing function: it uses `context`, and one layout for all file formats."""
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:

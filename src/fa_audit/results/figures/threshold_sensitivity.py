@@ -1,4 +1,4 @@
-"""How much each verdict depends on a threshold: the share of networks that fire as it is swept."""
+"""How verdicts depend on thresholds: the share of networks on which a check fires at each one."""
 
 from __future__ import annotations
 

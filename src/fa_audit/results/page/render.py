@@ -47,7 +47,7 @@ class Artefact:
 
     @property
     def table(self) -> Markup:
-        """Return caption and table from the file; its cells are already escaped."""
+        """Return the HTML of caption and table from the file, in which cells are escaped."""
         text = self.file.read_text(encoding="utf-8")
         return Markup("".join(re.findall("<p>.*</table>", text, flags=re.DOTALL)))
 

@@ -63,7 +63,7 @@ _MAIN_AUDIT_NOTE = (
 
 
 def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return accuracy, frozen baselines, scale, reference and verdicts of one setting."""
+    """Return accuracy, frozen baselines, state growth, gradient and verdicts of one setting."""
     return run_table(tidy, _MAIN_AUDIT, caption=f"{title}. {_MAIN_AUDIT_NOTE}", labels=labels)
 
 

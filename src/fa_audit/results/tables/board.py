@@ -122,7 +122,7 @@ def _claim(group: pd.DataFrame) -> str:
 
 
 def _reached(method: str, accuracies: pd.Series) -> str:
-    """Say whether a rule reaches its source's number on its source's network."""
+    """Say whether a rule reaches the accuracy that its source reports, on the source's network."""
     entry = claims_of_sources().get(method, {})
     accuracy = accuracies.get((entry.get("setting"), method))
     if accuracy is None:
