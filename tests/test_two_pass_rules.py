@@ -92,7 +92,7 @@ def test_the_documents_code_prints_the_accuracy_by_goodness(
     given = {"torch": torch, "load_checkpoint": load_checkpoint, "load_dataset": load_dataset}
     given |= {"classify": forward_forward.classify, "evaluation_batches": evaluation_batches}
     document = (ROOT / "docs/methods.md").read_text()
-    exec(re.search(r"```python\n(learner.*?)```", document, re.DOTALL)[1], given)
+    exec(re.search(r"```python\n(import torch.*?)```", document, re.DOTALL)[1], given)
     ((x, labels),) = evaluation_batches(dataset)
     right = forward_forward.classify(learner.network, x, CLASSES) == labels
     assert capsys.readouterr().out == f"goodness_accuracy {right.double().mean().item()}\n"
