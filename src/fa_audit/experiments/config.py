@@ -136,7 +136,7 @@ def _check_option(option: str, value: Any, default: Any) -> None:
 
 
 class Sweep(Strict):
-    """The penalty sweep of a setting."""
+    """The penalty sweep of a setting: every method is trained at every penalty."""
 
     methods: Different[MethodName] = Field(min_length=1, description="names of methods")
     penalties: Different[Annotated[float, Field(ge=0)]] = Field(

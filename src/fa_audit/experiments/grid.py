@@ -24,7 +24,7 @@ class Setting:
             ``vary``.
         runs: names of the audited runs, including the sweep's and the ladder's.
         baselines: names of the frozen and shallow runs that they are compared with.
-        seeds: the seeds with each of which every run is trained once.
+        seeds: every run is trained once with each of these seeds.
         common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
             accuracy counts only after the full budget.
     """

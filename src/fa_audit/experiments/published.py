@@ -135,7 +135,7 @@ class Entry(Strict):
 
     @property
     def all_runs(self) -> list[str]:
-        """Return the runs, and the one that is subtracted or divided by."""
+        """Return `runs`, and the run that is subtracted or by which they are divided, if any."""
         return [*self.runs, *filter(None, [self.minus, self.over])]
 
     @property

@@ -36,7 +36,7 @@ Code = Literal[
     "repeated samples",
     "single class",
     "exploding gradient",
-    "gradient not compared",  # nothing may be written of credits
+    "gradient not compared",  # nothing may be written about the credits
     "gradient unresolved",
     "rounded gradient",
 ]
@@ -197,7 +197,7 @@ class Audit(Evidence):
         """Read an audit.
 
         Raises:
-            AuditError: the file cannot be read or is not JSON; or as `from_dict`.
+            AuditError: the file cannot be read or is not JSON, or `from_dict` raises the error.
         """
         from fa_audit.core.files import read_json
 

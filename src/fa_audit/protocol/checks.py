@@ -153,14 +153,14 @@ class Criterion:
         return math.inf if beyond >= 300 else limit * 10**beyond
 
     def remedy(self, cause: str) -> str:
-        """Return what to do if it fires for a cause."""
+        """Return the advice for a criterion that fires for a cause."""
         return self.advice.get(cause, self.advice.get("", ""))
 
     def judge(self, value: float, limit: float, **how: Any) -> Outcome:
         """Return the outcome of a measured value.
 
         Args:
-            how: the other entries of the `Outcome`.
+            how: the other fields of the `Outcome`.
         """
         fires = bool(self.fires(value, limit))
         return Outcome(value, limit, fires, self.distance(value, limit), **how)

@@ -20,7 +20,7 @@ from fa_audit.core.measured import AT_INPUT, Interval, Measured, Model, Number
 
 # --- limits ---------------------------------------------------------------------------------------
 
-FLOOR_SAMPLES = 128  # the batch size for which the paper's floor of D2 is meant
+FLOOR_SAMPLES = 128  # the batch size for which the paper's limit of D2 is meant
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class State(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def grad_norm_position_mean(self) -> Number:
-        """Return `grad_norm` for the mean over positions, as in the paper's code, not the sum."""
+        """Return `grad_norm` divided by `positions`, which is the norm in the paper's code."""
         return self.grad_norm / self.positions
 
 

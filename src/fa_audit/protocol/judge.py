@@ -141,10 +141,10 @@ class Finding:
 
     @cached_property
     def distance(self) -> float | None:
-        """Return the mean distance from the limit: positive if the check passes, or None."""
+        """Return the mean distance from the limit, positive if it passes; None if undefined."""
         if not self.distances:
             return None
-        # Margins of 1 and 3 points lie exactly 0 from a limit of 2 on average.
+        # Rounded, so that margins of 1 and 3 points are on average exactly at a limit of 2.
         mean = round(sum(self.distances) / len(self.distances), 12)
         # Infinities on both sides of the limit have no mean.
         return None if math.isnan(mean) else mean
@@ -310,7 +310,7 @@ class Judgement:
 
     @property
     def settling(self) -> str:
-        """Say what would settle a borderline verdict; empty if none is borderline."""
+        """Say how many seeds would settle a borderline verdict; empty if none is borderline."""
         deciding = set()
         for rule in RULES.values():
             if self.is_borderline(rule):

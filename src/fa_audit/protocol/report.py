@@ -34,7 +34,7 @@ _CREDITS_LEGEND = (
     " helps."
 )
 _BELOW_FLOOR = f" {_MARK}: the gradient that it is compared with is below the limit of D2."
-# Headings of the table of states, and the field below each.
+# Heading of a column in the table of states -> the field of `State` that it shows.
 _STATES = {
     "||h||": "hidden_norm",
     "growth": "growth",
@@ -77,7 +77,7 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
 def _scope(audit: Audit) -> str:
     """Say which states were audited, and how much information bypasses them."""
     names = audit.about.get("states") or ["h_0", f"h_{len(audit.layers) - 1}"]
-    # One HookPoint that is called for every state has one name.
+    # If one HookPoint is called for every state, all states have its name.
     places = f"at {names[0]}"
     if len(set(names)) > 1:
         places = f"{names[0]} to {names[-1]}"
@@ -93,7 +93,7 @@ def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Ite
     """Yield every text once; name its seeds before it unless all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
-        # A network that has a text twice counts once.
+        # Name a network once, even if it has a text twice.
         for text in dict.fromkeys(said(audit)):
             labels.setdefault(text, []).append(str(label))
     for text, own in labels.items():
@@ -214,7 +214,7 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
 
 
 def _states(judgement: Judgement) -> Table:
-    """Return the means over the networks at every state."""
+    """Return the table of states: means over the networks."""
     rows = []
     # Networks of one judgement have the same architecture, and so the same number of states.
     for states in zip(*(audit.layers for audit in judgement.networks)):
@@ -226,7 +226,7 @@ def _states(judgement: Judgement) -> Table:
 
 
 def _credits(judgement: Judgement) -> Table:
-    """Return the means over the networks at every block."""
+    """Return the table of credits at every block: means over the networks."""
     floor, fires = judgement["reference"].threshold, CHECKS["reference"].fires
     rows = []
     for layer, blocks in enumerate(zip(*(audit.credit for audit in judgement.networks))):

@@ -225,7 +225,7 @@ def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
     random state. Move changes to update_state, or copy first.
     """
-    # The untrained learner comes first: changed settings of torch can end a training.
+    # Test the untrained learner first: a method that changes torch's settings may fail to train.
     for make in (subject.build, subject.copy):
         learner = make()
         learner.network.blocks[:1].requires_grad_(False)
@@ -300,7 +300,7 @@ def labels(subject: Subject) -> None:
     is zero. Use `labels`, and subtract from a target or prediction its value for an error of zero.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # The last labels are all equal, since credits from similarities see only such changes.
+    # The last version has equal labels: credits from similarities of labels see no other change.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -402,7 +402,7 @@ def downhill(subject: Subject) -> None:
             continue
         network = learner.network
         F.cross_entropy(network(x), labels).backward()
-        # Embedding, blocks, head: the topmost part lies below the head.
+        # The parts are embedding, blocks and head; the topmost one below the head is [-2].
         slope = gradients_by_part(network)[-2]
         learner.parts.zero_grad()
         step(learner, x, labels)
@@ -628,7 +628,7 @@ def memory(subject: Subject) -> None:
     numbers of a step, in buffers of fixed size.
     """
     learner, counts = subject.build(lr=2e-3), []
-    # Frozen objects are not searched.
+    # gc.get_objects skips frozen objects, so only tensors made from here on are found.
     gc.freeze()
     try:
         # Six of 24 epochs, since the later stages of greedy methods add the optimiser's moments.
