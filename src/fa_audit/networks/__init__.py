@@ -30,8 +30,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 GIVEN = {"image_shape", "classes"}  # arguments that the data set determines
 _COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
-    "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as"
-    " default; None stands for a positive number that it chooses itself"
+    "image_shape, classes, depth=N, and options of its own, whose default is a number, a text, True"
+    " or False, or None for a positive number that the architecture chooses"
 )
 
 
@@ -48,7 +48,7 @@ def architecture_options(name: str) -> dict[str, Any]:
     """
     if name in OPTIONS:
         return OPTIONS[name]
-    # Registered architectures returned above: only a user's class is imported.
+    # Registered architectures have returned above, so only a user's class is imported.
     from fa_audit.core.registry import load, naming_errors
 
     with naming_errors("architecture", ARCHITECTURES, name):

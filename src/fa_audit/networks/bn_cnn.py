@@ -1,9 +1,7 @@
-"""BatchNorm CNN: three convolutions and a fully connected layer in a plain chain, without skips and
-LayerNorm.
+"""BatchNorm CNN: three convolutions and a fully connected layer, without skips and LayerNorm.
 
-    h_0 = stage(x),    h_1 = stage(h_0),    h_2 = stage(h_1),    h_3 = relu(W h_2 + b),    linear
-    head
-    stage: 3 x 3 convolution, BatchNorm, ReLU, 2 x 2 max pooling
+    h_0 = stage(x),    h_1 = stage(h_0),    h_2 = stage(h_1),    h_3 = relu(W h_2 + b),
+    linear head;    stage: 3 x 3 convolution, BatchNorm, ReLU, 2 x 2 max pooling
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) name the network (three convolutions with BatchNorm,
 one fully connected layer). We chose the rest: one width (128) for all states, so that a credit
@@ -19,7 +17,7 @@ from torch import nn
 
 from fa_audit.networks.network import Conv3x3, Network, Vector
 
-# On a map of one pixel BatchNorm would average over the minibatch only.
+# On a map of one pixel BatchNorm could average over the minibatch only.
 _SMALLEST_SIDE = 2
 
 
@@ -31,7 +29,7 @@ def _halved(sides: tuple[int, int]) -> tuple[int, int]:
 class Stage(nn.Sequential):
     """Convolution, BatchNorm, pooling and ReLU, ``(B, c, H, W) -> (B, d, *_halved((H, W)))``.
 
-    Pooling comes before ReLU: the bits are the same, and ReLU has a quarter of the work.
+    Pooling comes before ReLU: the results are the same bits, and ReLU has a quarter of the work.
     """
 
     def __init__(self, channels: int, width: int, sides: tuple[int, int]) -> None:
@@ -40,7 +38,7 @@ class Stage(nn.Sequential):
 
 
 class BatchNormCNN(Network):
-    """The network above.
+    """The convolutional network of this file.
 
     Args:
         width: ``d``, channels of every map and units of the fully connected layer.

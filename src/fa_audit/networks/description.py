@@ -1,10 +1,10 @@
-"""Wrap any module as a `Network`, by a description of where its states are, and prove every state.
+"""Wrap any module as a `Network`, by a description of its states, and prove that each is whole.
 
-The model's own forward pass runs unchanged. An exchange proves a state: every sample gets the state
-of another sample, and the pass runs on. If the outputs then become those of the other samples, no
-information about the inputs bypasses the state.
+The model's own forward pass runs unchanged. A state is whole if no information about the inputs
+bypasses it. An exchange proves this: every sample gets the state of another sample, and the pass
+runs on. The outputs must then become those of the other samples.
 
-A model without a description and without `HookPoint` modules follows the reference contract:
+A model without a description and without `HookPoint` modules must follow the reference contract:
 ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, with ``model.blocks`` between these
 states.
 
@@ -53,14 +53,14 @@ from fa_audit.networks.trace import (
 )
 
 _FEW = 4  # samples between which states are exchanged
-WHOLE = 1e-3  # a state is bypassed if more of the outputs' dependence on the input misses it
-ALIKE = 1e-4  # relative difference of two samples' outputs below which they tell nothing
+WHOLE = 1e-3  # largest share of the outputs' dependence on the input that may bypass a state
+ALIKE = 1e-4  # relative difference of two samples' outputs below which an exchange shows nothing
 ROUNDING = 1e-6  # relative change of outputs if kernels sum in another order
 DIFFERENT = 1e-4  # relative difference of outputs that two passes of one network stay below
 
 
 class NotWhole(AuditError):
-    """A state that some information bypasses."""
+    """The error about a state that some information about the inputs bypasses."""
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
@@ -68,11 +68,11 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
 
     Args:
         model: any module whose forward takes one batch and returns outputs ``(B, ...)``.
-        x: a batch of inputs on the model's device, with which the states are proven.
+        x: a batch of inputs on the model's device, on which every state is tested.
 
     Raises:
-        AuditError: a place does not exist, the head reads another vector, or a state is not whole;
-            the message names the share that bypasses it.
+        AuditError: a named module does not exist, the head reads another vector than described, or
+            information bypasses a state; the message names the share.
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
@@ -99,12 +99,12 @@ class DescribedNetwork(Network):
         names: the places of ``h_0..h_L``, in the order in which a pass reaches them.
         shapes: the shapes of ``h_0..h_L`` for the batch that `describe` got.
         past: for every state, the share of the outputs' dependence on the input that bypasses it: 0
-            for a whole state, 1 if nothing passes through it, None if samples cannot be told apart.
+            if all of it passes through the state, 1 if none does, None if samples are too alike.
         covered: the share of the model's layers with parameters that run between the first state
             and the last.
         embeds, heads: whether the model may use parameters before the first state, and after the
             last.
-        x: the inputs of the passes of `logits_from`; `starting_states` sets them.
+        x: the inputs on which `logits_from` runs; `starting_states` sets them.
     """
 
     x: Tensor
@@ -142,7 +142,7 @@ class DescribedNetwork(Network):
         return over(h, dim=positions) if positions else h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Move the vector that is read of state `h` by `delta` ``(B, d)``; keep the shape."""
+        """Move the vector that `read` takes from `h` by `delta` ``(B, d)``; keep the shape."""
         if self._reads_token(h):
             moved = h.clone()
             moved[:, TOKENS[self.reads]] += delta
@@ -158,13 +158,13 @@ class DescribedNetwork(Network):
     # ---- passes
 
     def chain(self, x: Tensor) -> Chain:
-        """Run one pass with a graph from ``h_0`` on; return states, their graph edges, and logits."""
+        """Run one pass with a graph from ``h_0`` on; return states, graph edges and logits."""
         states: list[Tensor] = []
         points: list[Any] = []
 
         def visit(place: Place, h: Tensor) -> Tensor:
-            # The model's own code may use a block's input for its skip, too: this very tensor must
-            # get the gradient.
+            # The model's own code may use a block's input for its skip, too, so the gradient must
+            # be taken at this very tensor.
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
                 # Nothing before h_0 needs a gradient. Multiplied by 1, since the model may change
                 # it in place, which torch refuses for a leaf.
@@ -177,7 +177,7 @@ class DescribedNetwork(Network):
                     " shows how to leave a detach() out."
                 )
             states.append(h.detach().clone())
-            # If the model changes h in place later, this edge still belongs to the present value.
+            # If the model changes h in place later, this edge still leads to the present value.
             points.append(get_gradient_edge(h))
             return h
 
@@ -188,7 +188,7 @@ class DescribedNetwork(Network):
     def forward(
         self, x: Tensor, return_hidden: bool = False
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Return the model's outputs ``(B, ...)``; with `return_hidden` also the states, detached."""
+        """Return the outputs ``(B, ...)``; with `return_hidden` also the detached states."""
         if not return_hidden:
             return self._outputs(x)
         states: list[Tensor] = []
@@ -203,7 +203,7 @@ class DescribedNetwork(Network):
     def changed(
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Run a pass with `change` applied to ``h_layer``; return the outputs and the last state."""
+        """Run a pass with `change` applied to ``h_layer``; return the outputs and last state."""
         # Keep these tensors alive during the pass, so that no state reuses their memory.
         kept = owned_by(self.model)
         owned = _addresses(kept)
@@ -211,9 +211,9 @@ class DescribedNetwork(Network):
 
         def visit(place: Place, h: Tensor) -> Tensor:
             if len(states) == layer:
-                # A copy: the change may write to what it is given.
+                # Pass a copy, since `change` may write to its argument.
                 value = change(h.clone())
-                # Written in place, since a skip may use the same tensor.
+                # Write in place, since a skip may use the same tensor.
                 if not _overwritten(h, value, owned):
                     h = value
             states.append(h)
@@ -223,7 +223,7 @@ class DescribedNetwork(Network):
         return logits, states[-1]
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
-        """Return the outputs ``(B, ...)`` of a whole pass on `x` with the state ``h_layer`` = `h`."""
+        """Return the outputs ``(B, ...)`` of a pass on `x` in which `h` replaces ``h_layer``."""
         return self.changed(self.x, layer, lambda _: h)[0]
 
     def run(self, x: Tensor, visit: Visit = _as_it_is) -> Any:
@@ -276,7 +276,7 @@ class DescribedNetwork(Network):
     # ---- where the states are
 
     def find_states(self, x: Tensor) -> None:
-        """Find the places, and the states that a pass of the whole batch reaches.
+        """Find the places that the description names, and the states that a pass on `x` reaches.
 
         Raises:
             AuditError: the pass reaches no state, a listed name does not run, or the outputs are
@@ -285,7 +285,7 @@ class DescribedNetwork(Network):
         self.places = self._places(x)
         layers = []
         for part in self.inner.modules():
-            # Containers, without parameters of their own, would count their layers twice.
+            # A container has no parameters of its own, and would count its layers twice.
             if list(part.parameters(recurse=False)):
                 layers.append(Place(part, ""))
         names: list[str] = []
@@ -299,7 +299,7 @@ class DescribedNetwork(Network):
             return h
 
         def visit(place: Place, h: Tensor) -> Tensor:
-            # Before the first state lies the embedding, behind the last one the head.
+            # Layers before the first state are the embedding, those after the last are the head.
             if names:
                 between.update(since)
             else:
@@ -319,7 +319,7 @@ class DescribedNetwork(Network):
             )
         if not isinstance(self.description.blocks, str):
             for entry in self.description.blocks:
-                # Modules are compared, not names: a module may have several.
+                # Compare modules, since one module may have several names.
                 meant = {(place.module, place.is_input) for place in places_of(self.inner, [entry])}
                 if not meant & reached:
                     raise self._error(f"'{entry}' did not run in a forward pass; leave it out.")
@@ -338,7 +338,7 @@ class DescribedNetwork(Network):
         if rows != expected or not logits.is_floating_point():
             raise self._error(
                 f"the model returns {shown(logits)} for {expected} inputs; expected one tensor with"
-                " a row for each, or something that has it as .logits or under 'logits'."
+                " a row for each, or an output that has this tensor as .logits or under 'logits'."
                 " Otherwise return it from a small module around the model, or from forward=."
             )
 
@@ -371,15 +371,15 @@ class DescribedNetwork(Network):
 
     @torch.no_grad()
     def prove(self, x: Tensor) -> None:
-        """Measure for every state the share of the outputs' dependence on the inputs that bypasses
-        it.
+        """Measure how much of the outputs' dependence on the inputs bypasses each state.
 
         Raises:
-            AuditError: a state is not whole, and the description does not say ``partial=True``.
+            AuditError: more than `WHOLE` bypasses a state, and the description does not allow this
+                by ``partial=True``.
         """
         few = x[:_FEW] if runs_on(self, x[:_FEW]) else x
         logits, states = self(few, return_hidden=True)
-        # A few samples may be alike, such as the first ones of a sorted data set.
+        # The few samples may be alike, such as the first ones of a sorted data set.
         if distance(logits, logits.roll(1, 0), logits) is None:
             few = x
             logits, states = self(x, return_hidden=True)
@@ -389,11 +389,11 @@ class DescribedNetwork(Network):
             found, last = self.changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, others, logits)
             if share is None and layer < self.depth:
-                # The outputs do not tell samples apart; the last state may.
+                # If the outputs do not tell samples apart, the last state may.
                 share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
-                # Noise looks like a bypass, but has an error of its own.
+                # A noisy pass looks like a bypass; this check raises an error that says so.
                 check_repeats(self, few)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
@@ -408,7 +408,7 @@ class DescribedNetwork(Network):
 
 @torch.no_grad()
 def starting_states(network: Network, x: Tensor) -> list[Tensor]:
-    """Return the states ``h_0..h_L`` of a pass on `x`, from which ``network.logits_from`` runs on."""
+    """Return the states ``h_0..h_L`` of a pass on `x`, for later calls of ``logits_from``."""
     if isinstance(network, DescribedNetwork):
         network.x = x
     _, states = network(x, return_hidden=True)
@@ -438,11 +438,10 @@ def _made_leaf(h: Tensor) -> bool:
 
 
 def _overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
-    """Write `value` into a tensor that a model is about to use, so that every use of it sees the
-    value.
+    """Write `value` into a tensor that a model is about to use, so that every later use sees it.
 
-    Return False if the model owns the tensor (its address is in `owned`), or if torch refuses, as
-    for some views.
+    Return False if the tensor is the model's own (its address is in `owned`), or if torch does not
+    allow writing, as for some views.
     """
     if _addresses([h]) & owned:
         return False
@@ -460,22 +459,20 @@ def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
 
 
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
-    """Return the distance of `found` from `expected`, relative to that of `own` from `expected`.
-
-    The result is at most 1.
+    """Return the distance of `found` from `expected` over that of `own` from `expected`, at most 1.
 
     Return None if `own` and `expected` are alike or not finite.
     """
     if found.shape != expected.shape:
         return None
-    # Masked logits are minus infinity in every pass.
+    # Masked logits are minus infinity in every pass: compare the finite entries.
     known = found.isfinite() & expected.isfinite() & own.isfinite()
     found, expected, own = (part[known].double() for part in (found, expected, own))
     length, scale = expected.norm().item(), (own - expected).norm().item()
     if not length or scale <= ALIKE * length:
         return None
     off = (found - expected).norm().item()
-    # Kernels may sum a reordered batch differently: that is no bypass.
+    # Kernels may round a reordered batch differently, which is no bypass.
     return 0.0 if off <= ROUNDING * length else min(off / scale, 1.0)
 
 
@@ -488,7 +485,7 @@ def check_repeats(network: Network, x: Tensor) -> None:
     """Check that two passes of a network on the same inputs have the same outputs.
 
     Raises:
-        AuditError: they differ: no two measurements would be of the same network.
+        AuditError: they differ, so no two measurements would be of the same network.
     """
     with untouched(network), torch.no_grad():
         first, second = network(x.clone()), network(x.clone())
@@ -511,11 +508,11 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
     Args:
         model: any module if there is a description; else a network of this package (returned as it
             is), a model with `HookPoint` modules, or one that follows the reference contract.
-        x: a batch of inputs on the model's device, with which the states are proven.
+        x: a batch of inputs on the model's device, on which every state is tested.
 
     Raises:
-        AuditError: the model is none of these, or a state is not whole; the message names the place
-            and, if one fits, a description to pass.
+        AuditError: the model is none of these, or information bypasses a state; the message names
+            the state and, if one fits, a description to pass.
 
     >>> model = nn.Module()
     >>> model.embed, model.blocks, model.head = nn.Linear(4, 8), nn.ModuleList([nn.Linear(8, 8)]), nn.Linear(8, 3)
@@ -527,7 +524,7 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
     >>> wrap_model(model, torch.eye(4)).names
     ('input:blocks.0', 'input:head')
     """
-    # Networks of this package are chains, whose states are whole by construction.
+    # In networks of this package nothing can bypass a state: every layer reads the one before.
     if description is None and isinstance(model, Network):
         return model
     by_contract = description is None and not hook_points(model)
@@ -538,10 +535,10 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
     except AuditError as error:
         proposal = None
         if by_contract or isinstance(error, NotWhole):
-            # Proposals describe models themselves.
+            # Imported late, since `proposals` imports this module.
             from fa_audit.networks.proposals import best_proposal
 
-            with suppress(AuditError):  # the first error says what is wrong with the model
+            with suppress(AuditError):  # the first error already says what is wrong
                 proposal = best_proposal(model, x)
         if proposal is None:
             raise
@@ -549,11 +546,11 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
 
 
 def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
-    """Describe a model by its blocks, and check that these are between the states it returns."""
+    """Describe a model by its `blocks`, and check that they lie between the states it returns."""
     if not hasattr(model, "blocks"):
         raise AuditError(
-            f"{type(model).__name__}: found no states: no fa_audit.HookPoint, no description= and no"
-            " blocks. Put h = hook(h) with a HookPoint where a state is, or name modules:"
+            f"{type(model).__name__}: found no states: no fa_audit.HookPoint, no description= and"
+            " no blocks. Put h = hook(h) with a HookPoint where a state is, or name modules:"
             " description=Description('layers.*')."
         )
     network = describe(model, Description("blocks.*"), x)
@@ -579,7 +576,7 @@ def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
 
 
 def _read_alike(network: Network, h: Tensor, other: Tensor) -> bool:
-    """Return whether two states have the same vector, as far as its entries are finite."""
+    """Return whether two states have the same vector; entries that are not finite do not count."""
     one, other = network.read(h), network.read(other)
     if one.shape != other.shape:
         return False

@@ -1,8 +1,9 @@
-"""Multilayer perceptron without skips: ``h_0 = s(W_0 x + b_0)``, ``h_{l+1} = s(W h_l + b)``, then a
-linear head.
+"""Multilayer perceptron without skips, as in many papers on feedback alignment.
 
-Papers on feedback use this classical network. It has ``depth + 1`` hidden layers of one width; the
-first is the embedding. Initialisation is torch's default.
+    h_0 = s(W_0 x + b_0),    h_{l+1} = s(W h_l + b),    linear head
+
+It has ``depth + 1`` hidden layers of one width; the first is the embedding. Initialisation is
+torch's default.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Layer(nn.Module):
 
 
 class MLP(Network):
-    """The network above.
+    """The multilayer perceptron of this file.
 
     Args:
         width: units of every hidden layer.

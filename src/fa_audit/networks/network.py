@@ -1,4 +1,4 @@
-"""Define what every architecture offers: an embedding, a list of blocks, a head, and skips.
+"""Define what every architecture has: an embedding, a list of blocks, a head, and skips.
 
 Shapes: B batch, d width, T tokens, H x W positions, C classes.
 """
@@ -23,9 +23,7 @@ def _vector_of(h: Tensor) -> Tensor:
 
 
 class Vector(nn.Module):
-    """The first layer of a head: pass on exactly the vector of the last state that the protocol
-    measures.
-    """
+    """The first layer of a head: reduce the last state to the vector that audits measure."""
 
     def forward(self, h: Tensor) -> Tensor:
         return _vector_of(h)
@@ -34,8 +32,8 @@ class Vector(nn.Module):
 class Conv3x3(nn.Conv2d):
     """A 3 x 3 convolution without bias that keeps the resolution.
 
-    On a CPU it keeps maps channels last in memory, which cuts the time to between two
-    thirds and three quarters.
+    On a CPU it uses the channels-last memory format, which takes between two thirds and three
+    quarters of the time.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -46,8 +44,8 @@ class Conv3x3(nn.Conv2d):
 
 
 class Chain(NamedTuple):
-    """One pass: detached states ``[h_0..h_L]``, the tensors to differentiate by, outputs ``(B,
-    ...)``.
+    """One forward pass: detached states ``[h_0..h_L]``, the points of the graph at which to take
+    their gradients, and outputs ``(B, ...)``.
     """
 
     states: list[Tensor]
@@ -69,7 +67,7 @@ class Network(nn.Module):
         widths: lengths of the vectors of ``h_0..h_L``, if blocks change the width; such a class
             sets ``reshapes = True``.
         classes: ``C``, the number of logits.
-        image_shape: the shape of one input, set by the engine for methods that send errors to the
+        image_shape: the shape of one input. The engine sets it, for methods that send errors to the
             input.
     """
 
@@ -101,19 +99,19 @@ class Network(nn.Module):
         return self.widths[layer] if self.widths else self.width
 
     def read(self, h: Tensor) -> Tensor:
-        """Return the vector ``(B, d)`` of a state, see `_vector_of`."""
+        """Return the vector ``(B, d)`` of a state: itself, its cls token, or its spatial mean."""
         return _vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at the
-        whole state.
+        """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at all of
+        the state.
         """
         # Moving a spatial mean by delta moves every position by delta, hence the sum.
         return g.sum(dim=(2, 3)) if g.dim() == 4 else _vector_of(g)
 
     @staticmethod
     def lift(vector: Tensor, like: Tensor) -> Tensor:
-        """Give `vector` the dimensions of `like`: ``(B, d)``, one token, or one position."""
+        """Give `vector` the dimensions of `like`: ``(B, d)``, ``(B, 1, d)`` or ``(B, d, 1, 1)``."""
         if like.dim() == 3:
             return vector[:, None]
         return vector[:, :, None, None] if like.dim() == 4 else vector

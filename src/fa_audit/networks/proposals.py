@@ -1,4 +1,4 @@
-"""Propose descriptions of a model: modules that run one after another, with proven states between.
+"""Propose descriptions of a model: modules in sequence, with states that nothing bypasses.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -35,7 +35,7 @@ from fa_audit.networks.states import (
 from fa_audit.networks.trace import equal, reads_data, untouched
 
 _TRIED = 8  # groups of modules that are tried, those with most parameters first
-ALIKE = 0.8  # coverage, relative to the largest, that counts as much as the largest
+ALIKE = 0.8  # coverage, relative to the largest, that counts as equal to it
 _LEAST_COVERED = 0.5  # least share of the layers between the states of the best proposal
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 Names = tuple[str, ...]
@@ -47,7 +47,7 @@ class Proposal:
 
     Attributes:
         description: the description, for `diagnose` or a configuration.
-        note: the number of blocks, their share of the layers, and their places.
+        note: the number of blocks, their share of the layers, and where the states are.
         covered: the share of the layers with parameters that lie between the states.
     """
 
@@ -78,11 +78,12 @@ class Proposal:
 
 
 def propose(model: nn.Module, batch: Any) -> list[Proposal]:
-    """Find descriptions of `model` whose states are proven; return the best first, or none.
+    """Find descriptions of `model` in which nothing bypasses a state; return the best first.
 
     Candidates are the modules of one class, or the children of one container, that run one after
-    another. Only descriptions with nearly the most layers between their states are kept; those with
-    states of alike dimensions come first, then those with most blocks. The model is left as it was.
+    another. A description is kept if nearly as many layers lie between its states as in any other.
+    Those whose states all have the same number of dimensions come first, then those with most
+    blocks. The model is left as it was.
 
     Args:
         model: any module.
@@ -124,10 +125,9 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 
 
 def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Proposal | None:
-    """Return the first proposal that has half of the layers or more between its states; None if
-    there is none.
+    """Return the first proposal with at least half of the layers between its states, or None.
 
-    If `reads` is given, the proposal's head must read that.
+    If `reads` is given, only proposals whose head reads this vector count.
 
     Raises:
         AuditError: `reads` is unknown.
@@ -149,7 +149,7 @@ def _candidates(model: nn.Module) -> list[Names]:
     modules = dict(model.named_modules())
     groups: dict[Any, list[str]] = defaultdict(list)
     for name, module in modules.items():
-        # Without parameters there is nothing to train, and nothing to audit.
+        # A module without parameters does not learn, so an audit can say nothing of it.
         if name and list(module.parameters()):
             parent = name.rpartition(".")[0]
             groups[type(module)].append(name)
@@ -160,7 +160,7 @@ def _candidates(model: nn.Module) -> list[Names]:
         names = []
         size = 0
         for name in group:
-            # A module comes before those within it.
+            # A module's name comes before those of the modules within it.
             if not any(name.startswith(f"{other}.") for other in names):
                 names.append(name)
                 size += sum(p.numel() for p in modules[name].parameters())
@@ -171,22 +171,21 @@ def _candidates(model: nn.Module) -> list[Names]:
 def _fitting(
     model: nn.Module, names: Names, order: Sequence[Place], x: Tensor
 ) -> DescribedNetwork | None:
-    """Describe the model by those of the modules whose states are whole.
+    """Describe the model by the modules `names`; return None if information bypasses the states.
 
-    The states are the modules' outputs, or their inputs if these have more layers between them.
-
-    A module that reads the data is the embedding, one that returns the outputs is the head; states
-    lie between the others.
+    The states are the modules' outputs, or their inputs if these have more layers between them. A
+    module that reads the data is the embedding, and one that returns the outputs is the head: the
+    others are then tried without it.
     """
     inner = unwrapped(model)
     pattern = _pattern(inner, names)
     options = [pattern]
     modules = [inner.get_submodule(name) for name in names]
-    # Modules inside a head do not count: they read what it has made of the last state.
+    # Modules inside a head do not count, since they do not read the last state itself.
     outermost = [place for place in order if place.module in modules or "." not in place.name]
     reader = reader_of(outermost, modules)
     if reader and not isinstance(pattern, str):
-        # If a norm or a sum lies between blocks, only inputs are whole.
+        # If a norm or a sum lies between blocks, only their inputs are states.
         inputs = [INPUT + each for each in pattern]
         options.append((*inputs, str(reader)))
     outer = ""
@@ -197,7 +196,7 @@ def _fitting(
             states, _, logits = network.chain(x)
         except AuditError:
             continue
-        # Outputs and data are whole states, too, but not of a block.
+        # Nothing bypasses the outputs and the data, either, but these are no hidden states.
         if equal(states[-1], logits.detach()) or (
             not network.heads and states[-1].shape == logits.shape
         ):
@@ -213,7 +212,7 @@ def _fitting(
 
 
 def _rank(network: DescribedNetwork) -> tuple[bool, int, bool]:
-    """Return a sort key that puts first: states of alike dimensions, many blocks, one name."""
+    """Return a sort key: states with equally many dimensions first, then many blocks, one name."""
     uneven = len(set(map(len, network.shapes))) > 1
     return uneven, -network.depth, not isinstance(network.description.blocks, str)
 

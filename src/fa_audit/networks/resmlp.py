@@ -1,5 +1,4 @@
-"""Pre-LayerNorm residual MLP: ``h_{l+1} = h_l + W2 GELU(W1 LN(h_l))``, then LayerNorm and a linear
-head.
+"""Pre-LayerNorm residual MLP: ``h_{l+1} = h_l + W2 GELU(W1 LN(h_l))``, LayerNorm, linear head.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), the main audit's network. W1 and W2 are d x d,
 ``W2 ~ N(0, 0.01^2)``, ``b2 = 0``; everything else has torch's default initialisation.
@@ -32,7 +31,7 @@ class Block(nn.Module):
 
 
 class ResMLP(Network):
-    """The network above.
+    """The residual MLP of this file.
 
     Args:
         terminal_norm: LayerNorm before the linear head.

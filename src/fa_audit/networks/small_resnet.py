@@ -1,12 +1,11 @@
-"""SmallResNet: a residual convolutional network with BatchNorm, at full resolution throughout,
-without LayerNorm.
+"""SmallResNet: a residual convolutional network with BatchNorm, at full resolution throughout.
 
-    h_0 = relu(BN(conv x)),    h_{l+1} = relu(h_l + BN(conv relu(BN(conv h_l)))),    linear head on
-    the spatial mean
+    h_0 = relu(BN(conv x)),    h_{l+1} = relu(h_l + BN(conv relu(BN(conv h_l)))),
+    linear head on the spatial mean
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), 64 channels, 4 blocks. Convolutions are 3 x 3 and
-have no bias, which BatchNorm would remove. The last ReLU belongs to the block: its residual is
-``f_l = h_{l+1} - h_l``.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), 64 channels, 4 blocks, no LayerNorm. Convolutions
+are 3 x 3 and have no bias, which BatchNorm would remove. The last ReLU belongs to the block, so the
+residual is ``f_l = h_{l+1} - h_l``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Block(nn.Module):
 
 
 class SmallResNet(Network):
-    """The network above; ``d`` is the number of channels of every state."""
+    """The residual network of this file; ``d`` is the number of channels of every state."""
 
     skip = "inside"
 

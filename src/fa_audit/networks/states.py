@@ -25,7 +25,7 @@ from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.networks.trace import equal, untouched
 
 INPUT = "input:"
-_NEAR = 4  # names in an error
+_NEAR = 4  # similar names that an error lists
 READS = (
     "all features",
     "cls token",
@@ -55,10 +55,10 @@ class Description:
     """The places of a model's states.
 
     Attributes:
-        blocks: one name of modules, such as ``"layers.*"``: ``h_0`` is the input of the first,
-            ``h_{l+1}`` the output of each. If the model's own code changes an output before it
-            is the next one's input (a skip, a norm, an activation), states are the inputs, and the
-            last one is what the next module reads. Several names, such as ``["embed",
+        blocks: one name of blocks, such as ``"layers.*"``: ``h_0`` is the input of the first block,
+            ``h_{l+1}`` the output of block l. If the model's own code changes an output before the
+            next block reads it (by a skip, a norm, an activation), the blocks' inputs are the
+            states, and ``h_L`` is the input of the head. Several names, such as ``["embed",
             "layers.*"]``: the outputs of these modules, or their inputs, as in ``"input:norms.*"``;
             every call is a state. In a name ``*`` matches one or more characters other than dots.
             Empty: the `HookPoint` modules of the model.
@@ -66,8 +66,7 @@ class Description:
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
             or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: the
             outputs show which.
-        partial: audit states that other paths bypass; the report names the share that goes past
-            them.
+        partial: audit also states that some information bypasses; the report names the share.
         forward: in place of `blocks`, a function ``forward(model, x, mark)`` that runs a model that
             cannot be edited, calls ``h = mark(h)`` at every state, and returns the outputs.
     """
@@ -87,7 +86,7 @@ class Description:
 
 
 class Place(NamedTuple):
-    """The output of a module, or its first input; `once` means only in its first call."""
+    """The output of a module, or its first input; with `once` only that of its first call."""
 
     module: nn.Module
     name: str
@@ -98,7 +97,7 @@ class Place(NamedTuple):
         return INPUT * self.is_input + self.name
 
 
-# Notes, changes or replaces a state; the return value is the new state.
+# A function that notes, changes or replaces a state; it returns the state to go on with.
 Visit = Callable[[Place, Any], Any]
 
 
@@ -116,7 +115,7 @@ def visited(places: Sequence[Place], visit: Visit) -> Iterator[None]:
 
 @contextmanager
 def _watched(place: Place, visit: Visit) -> Iterator[None]:
-    # Hooks of torch would miss a model that calls `layer.forward(h)`.
+    # Torch's hooks do not run if a model calls `layer.forward(h)`.
     module = place.module
     forward, own = module.forward, vars(module).get("forward")
     calls = 0
@@ -142,7 +141,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
     try:
         yield
     finally:
-        # Restore an attribute only if there was one: otherwise the class has its method.
+        # Restore `forward` only if the instance had its own; otherwise the class has the method.
         del module.forward
         if own is not None:
             module.forward = own
@@ -152,11 +151,11 @@ def _visit_output(place: Place, visit: Visit, returned: Any) -> Any:
     if not isinstance(returned, tuple | list) or not returned:
         return visit(place, returned)
     h = visit(place, returned[0])
-    # The same object where nothing changed: callers may compare it.
+    # If nothing changed, return the same object: callers may compare it.
     if h is returned[0]:
         return returned
     parts = [h, *returned[1:]]
-    # A named tuple is not made of one argument.
+    # A named tuple's class takes its fields one by one, so use `_make`.
     return returned._make(parts) if hasattr(returned, "_make") else type(returned)(parts)
 
 
@@ -187,7 +186,7 @@ def hook_points(model: nn.Module) -> list[Place]:
 
 
 def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
-    """Return the places that names and patterns mean.
+    """Return the places that `names`, which may be patterns, stand for.
 
     Raises:
         AuditError: a name matches no module.
@@ -243,7 +242,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     reader = reader_of(order, blocks)
     inputs = [Place(module, name, True) for module, name in blocks.items()]
     outputs = [Place(module, name) for module, name in blocks.items()]
-    returned: list[Any] = []  # the last block's output, and a copy, since the model may change it
+    returned: list[Any] = []  # a block's output, and a copy, since the model may change it
     handed_on: list[bool] = []
 
     def visit(place: Place, h: Any) -> Any:
@@ -251,25 +250,25 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
             returned[:] = [h, h.clone() if isinstance(h, Tensor) else h]
         elif returned:
             output, copied = returned
-            # The head may flatten or pool what the last block returns.
+            # The head may flatten or pool the last block's output.
             resized = place is reader and getattr(h, "shape", None) != output.shape
             # The content is compared, too: a skip in place changes the same object.
             handed_on.append(resized or (h is output and equal(h, copied)))
         return h
 
-    # After a single block only the head shows whether its output is handed on.
+    # After a single block only the head shows whether its output is passed on unchanged.
     after = [reader] if reader and len(ran) == 1 else []
     with visited([*inputs, *outputs, *after], visit), torch.no_grad():
         run()
-    # A weight-shared block runs several times; the input of its first call is h_0.
+    # A block may run several times, sharing its weights: h_0 is the input of its first call.
     if all(handed_on):
         return [ran[0]._replace(once=True), *outputs]
     return [*inputs, reader] if reader else inputs
 
 
 def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | None:
-    """Return the first module of the head: it runs once, behind the blocks, and is of another kind
-    than the norms and activations that run between them.
+    """Return the first module of the head, or None. It runs once, after the blocks, and is of
+    another kind than the norms and activations that run between blocks.
 
     Args:
         order: the places of a pass, as `order_of` returns them.
@@ -285,13 +284,13 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
             continue
         if order.count(place) == 1 and _kind(place) not in between:
             return place
-        # This module is not the head's, so neither are the modules inside it.
+        # This module does not belong to the head, so neither do the modules inside it.
         inside.update(place.module.modules())
     return None
 
 
 def _kind(place: Place) -> tuple[type[nn.Module], str]:
-    """Return the class of a place's module, and what contains it."""
+    """Return the class of a place's module, and the name of the module that contains it."""
     return type(place.module), place.name.rpartition(".")[0]
 
 
@@ -299,7 +298,7 @@ def _kind(place: Place) -> tuple[type[nn.Module], str]:
 
 
 def averaged(reads: str, dims: int) -> tuple[int, ...]:
-    """Return the dimensions of a state that a reading averages; tokens ``(B, T, d)`` have one.
+    """Return the dimensions over which the reading `reads` averages a state of `dims` dimensions.
 
     >>> averaged("spatial mean", 4), averaged("spatial mean", 3), averaged("cls token", 3)
     ((2, 3), (1,), ())
@@ -326,7 +325,7 @@ def check_reading(network: Any, x: Tensor) -> None:
         logits = network(x)
         token = _token_of(network, x)
         turned = means and _any_order(network, x, channels) and not _any_order(network, x, means)
-    # Outputs that are not finite tell nothing.
+    # Outputs that are not finite do not show what the head reads.
     if not logits.isfinite().all():
         return
     if token:
@@ -339,15 +338,13 @@ def check_reading(network: Any, x: Tensor) -> None:
         return
     if reads != expected:
         raise AuditError(
-            f"{type(network.inner).__name__}: reads: found {reads}; by the logits the head"
+            f"{type(network.inner).__name__}: reads: found {reads}; the logits show that the head"
             f" reads something else of the last state. Expected {expected}."
         )
 
 
 def reading_of(network: Any, x: Tensor) -> str:
-    """Find out from the outputs what the head reads of the last state: one token, a mean, or all
-    features.
-    """
+    """Find out from the outputs which of `READS` the head takes from the last state."""
     dims = len(network.shapes[-1])
     with untouched(network), torch.no_grad():
         token = _token_of(network, x)
@@ -384,7 +381,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
     """Replace the last state by noise; return whether the outputs ignore the order of positions."""
 
     def noise(h: Tensor) -> Tensor:
-        # Real states may be alike at all positions.
+        # Real states may be equal at all positions, in which case their order never matters.
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
 
     try:
@@ -413,9 +410,9 @@ class OneTensor(nn.Module):
     """Split one tensor into named parts, and call a model with them.
 
     Attributes:
-        module: takes the parts.
-        layout: where the parts are in a float64 tensor ``(B, columns)``, which holds integers
-            exactly.
+        module: the model, which takes the parts as keyword arguments.
+        layout: which columns of a float64 tensor ``(B, columns)`` are which part; float64 holds
+            integers exactly.
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
@@ -442,10 +439,10 @@ class OneTensor(nn.Module):
 
 
 def layout_of(batch: Mapping[str, Any]) -> Layout:
-    """Lay out a mapping of tensors, without its labels, as the columns of one tensor.
+    """Assign to every tensor of a batch, except the labels, columns of one tensor.
 
     Raises:
-        AuditError: it has no labels, or an entry is not a tensor.
+        AuditError: the batch has no labels, or an entry is not a tensor.
     """
     label = _label_of(batch)
     tensors = all(isinstance(value, Tensor) and value.dim() for value in batch.values())
@@ -464,7 +461,7 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
 
 
 def as_pair(batch: Any) -> Any:
-    """Turn a mapping into one tensor and its labels; return anything else unchanged."""
+    """Turn a batch that is a mapping into one tensor and its labels; return others unchanged."""
     if not isinstance(batch, Mapping):
         return batch
     columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]

@@ -1,8 +1,7 @@
-"""Student MLP: the residual MLP without terminal LayerNorm, for the synthetic control, on which no
-check should fire.
+"""Student MLP: the residual MLP without terminal LayerNorm, for the data set `synthetic_teacher`.
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128; it learns the labels of the data set
-`synthetic_teacher`.
+This is the negative control, on which no check should fire. Source: Hao, Wan, Zhai 2026 (arXiv
+2606.21126), d = 128.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from fa_audit.networks.resmlp import ResMLP
 
 
 class StudentMLP(ResMLP):
-    """The network above."""
+    """The student network of this file."""
 
     def __init__(
         self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4

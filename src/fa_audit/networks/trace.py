@@ -1,4 +1,6 @@
-"""Run a network and return its states, residuals and reference gradients; no other code does.
+"""Run a network, and return its states, residuals and reference gradients.
+
+All other code that needs these calls this module.
 
 Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H,
 W)``.
@@ -50,17 +52,17 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
 
     Args:
         local: cut the graph before every block and before the head, so that one backward pass of a
-            sum of local losses gives each part its own gradient only. Otherwise the graph is the
-            network's own.
+            sum of local losses gives each part its own gradient only. Otherwise the graph spans the
+            whole network.
     """
     embedded = network.embed(x)
     if torch.is_grad_enabled() and not embedded.requires_grad:
-        # The embedding does not learn, but g_0 is still wanted.
+        # A frozen embedding has no graph, but the gradient at h_0 is still needed.
         embedded = embedded.detach().requires_grad_()
     states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
         h = states[-1].detach() if local else states[-1]
-        # `split`, not the block itself: what is added to the state depends on the skip.
+        # `split`, not the block itself, knows how the residual is added to the state.
         residual, following = network.split(layer, h)
         residuals.append(residual)
         states.append(following)
@@ -77,7 +79,8 @@ class Reference:
         states: vectors of ``h_0..h_L``, each ``(B, d)``.
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
-        finite: whether every entry of every whole state and gradient and every logit is finite.
+        finite: whether all logits, and all entries of the states and their gradients, are finite;
+            entries that no vector contains count, too.
         positions: the number of positions that each state's vector averages; 1 for a plain vector.
             The gradient divided by it is the mean over positions instead of the sum.
         loss: loss of the batch.
@@ -98,8 +101,8 @@ def reference(
 ) -> Reference:
     """Run a batch, and return its states and the true gradient at every state.
 
-    Leaves ``.grad`` alone; works with frozen parameters and inside ``torch.no_grad()``. The whole
-    batch runs at once, whatever memory that takes, because a loss need not be a mean over samples.
+    It does not change ``.grad``, and works with frozen parameters and inside ``torch.no_grad()``.
+    The batch is not split to save memory, because the loss may not be a mean over samples.
 
     Raises:
         AuditError: the loss fails or is not a scalar.
@@ -108,12 +111,12 @@ def reference(
         # A copy, since a network may work on its input in place.
         states, points, logits = network.chain(x.clone())
         loss = scalar_loss(loss_fn, logits, labels)
-        # The gradient at the logits shows a loss that is almost zero.
+        # The gradient at the logits shows whether the loss is almost zero.
         *gradients, at_logits = _gradients(loss, [*points, logits])
     tensors = (*states, *gradients, logits)
     positions = []
     for g in gradients:
-        # If a vector is a mean over positions, the gradient of ones is their number.
+        # If a vector is a mean over positions, reading a gradient of ones counts them.
         ones = network.read_gradient(torch.ones_like(g[:1]))
         positions.append(int(ones.flatten()[0]))
     return Reference(
@@ -142,12 +145,10 @@ def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of a batch.
-
-    The function may work on the labels in place.
+    """Return the loss of a batch; `loss_fn` gets a copy of the labels, which it may change.
 
     Raises:
-        AuditError: the function fails, or does not return a scalar that depends on the logits.
+        AuditError: `loss_fn` fails, or does not return a scalar that depends on the logits.
     """
     expected = "expected a function of logits and labels that returns the mean loss as one number"
     try:
@@ -198,7 +199,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 def runs_on(network: Network, x: Tensor) -> bool:
     """Return whether a network runs on these inputs; some networks need batches of one size."""
     try:
-        # A network that folds samples into another dimension runs, too, but has other rows.
+        # A network that folds samples into another dimension runs, too, but returns other rows.
         return len(network(x.clone())) == len(x)
     except Exception:  # external code may raise anything
         return False
@@ -208,16 +209,14 @@ def reads_data(network: Network, h: Tensor, x: Tensor) -> bool:
     """Return whether a state holds the data itself, in any shape."""
     if h.numel() != x.numel():
         return False
-    # An embedding without a layer embeds nothing: it flattens, casts or normalises its input.
+    # An embedding without parameters only flattens, casts or normalises the data.
     return not getattr(network, "embeds", True) or torch.equal(
         h.detach().flatten().to(x), x.flatten()
     )
 
 
 def logits_of(answer: Any) -> Any:
-    """Return the logits in a model's output: its attribute or entry ``logits``, or the output
-    itself.
-    """
+    """Return the attribute or entry ``logits`` of a model's output, or else the output itself."""
     return (
         answer.get("logits", answer)
         if isinstance(answer, Mapping)
@@ -283,10 +282,10 @@ def in_double(
 
 @contextmanager
 def _doubled(module: nn.Module) -> Iterator[Any]:
-    """Yield a float64 copy of a module, with tensors in plain attributes, but without their graphs."""
+    """Yield a float64 copy of a module; tensors in plain attributes are copied without graphs."""
     kept = {}
     for tensor in _kept(module):
-        # deepcopy refuses tensors with a graph, so it gets their copies, keyed by id.
+        # deepcopy refuses tensors with a graph, so it gets copies of them, keyed by id.
         double = tensor.detach().double() if tensor.is_floating_point() else tensor.detach().clone()
         kept[id(tensor)] = double
     # Autograd functions held as instances cannot be copied at all.
@@ -300,7 +299,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     contents = {id(t): (t, t.data) for t in owned_by(module) if t.is_floating_point()}
     try:
         for tensor, content in contents.values():
-            # The object stays: modules and autograd functions hold it.
+            # Only the content changes: modules and autograd functions hold this very object.
             tensor.data = content.double()
         yield module
     finally:
@@ -342,7 +341,7 @@ def equal(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have the same shape, type and values; NaN equals NaN."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
-    # NaN differs from itself.
+    # Only NaN differs from itself.
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
@@ -365,13 +364,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 kept.append((part, copy.copy(part)))
             elif isinstance(part, torch.Generator):
                 streams.append((part, part.get_state()))
-    # Copies of large tensors would take too much memory; those with a graph are a user's.
+    # Copies of large tensors would take too much memory; tensors with a graph are the user's.
     small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
     tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
     # Asking for CUDA's streams would start CUDA in a process that does not use it.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    # Attention's fast path drops padded tokens, and runs only if nothing needs a gradient.
+    # Attention's fast path, which runs only if nothing needs a gradient, drops padded tokens.
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

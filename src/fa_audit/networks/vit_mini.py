@@ -1,15 +1,14 @@
-"""ViT-Mini: a small vision transformer, pre-LayerNorm, whose head reads the LayerNorm of the cls
-token.
+"""ViT-Mini: a small pre-LayerNorm vision transformer; its head reads the cls token's LayerNorm.
 
-    tokens of 4 x 4 pixels, a cls token before them, learned positions; cls token and positions ~
-    N(0, 0.02^2) h_{l+1} = u + W2 GELU(W1 LN(u)),    u = h_l + attention(LN(h_l)),    4 heads,
-    hidden layer 4 d
+    tokens of 4 x 4 pixels, a cls token before them, learned positions;
+    cls token and positions ~ N(0, 0.02^2)
+    h_{l+1} = u + W2 GELU(W1 LN(u)),    u = h_l + attention(LN(h_l)),    4 heads, hidden layer 4 d
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sides are not multiples
-of 4 are padded with zeros on the right and below [ours]. Attention is made of linear layers, so
-that every weight has a feedback partner. torch's `trunc_normal_` cuts at -2 and 2, not at two
-deviations, so these Gaussians are in effect not truncated. Without blocks the head reads a cls
-token that has attended to nothing: a shallow network answers the same for every image.
+of 4 are padded with zeros on the right and below, our choice. Attention is made of linear layers,
+so that every weight can have a feedback partner. torch's `trunc_normal_` cuts at -2 and 2, not at
+two deviations, so these Gaussians are in effect not truncated. Without blocks the head reads a cls
+token that has attended to nothing: a shallow network gives the same output for every image.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Block(nn.Module):
 
 
 class ViTMini(Network):
-    """The network above."""
+    """The vision transformer of this file."""
 
     skip = "inside"
 
