@@ -1,4 +1,4 @@
-"""Audit a network of your own: train it, train its frozen baselines in the same way, and ask the protocol.
+"""Audit a network of your own: train it, train its frozen baselines in the same way, and print the report.
 
     python examples/minimal_worked_example.py                     # digits, no download
     python examples/minimal_worked_example.py --cifar10 FOLDER    # CIFAR-10 from FOLDER/cifar-10-batches-py
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def audited(dataset: Dataset, batch_size: int) -> DiagnosticReport:
-    """Train the network and its two frozen baselines on one budget, then compare."""
+    """Train the network and its two frozen baselines with one budget; return the audit's report."""
     spec = RunSpec(
         dataset=dataset.name,
         architecture="resmlp",
@@ -82,7 +82,7 @@ def audited(dataset: Dataset, batch_size: int) -> DiagnosticReport:
 
 
 def trained(title: str, spec: RunSpec, dataset: Dataset) -> Trained:
-    """Train one run and say so."""
+    """Log the title of a run, and train it."""
     log.info("%s: %s", title, spec.method)
     return train(spec, dataset)
 

@@ -37,7 +37,7 @@ class Block(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """Embedding, blocks, head."""
+    """A residual MLP that marks its states and holds the feedback matrices of DFA."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,7 +4,7 @@
 
 Backpropagation must pass. Direct feedback alignment must fail: its states explode and its blocks add nothing.
 Equilibrium propagation must pass: it is less accurate than backpropagation, but its states do not explode, and its
-blocks are worth something. The audit shows what an accuracy does not.
+blocks improve the accuracy. The audit shows what an accuracy does not.
 Exit status: 0 as expected, 1 another verdict, 2 files missing or damaged.
 """
 
@@ -82,7 +82,7 @@ def audited(results: Path, setting: str, run: str) -> DiagnosticReport:
 
 
 def existing(path: Path) -> Path:
-    """Return the path; raise `FileNotFoundError` without a file."""
+    """Return the path; raise `FileNotFoundError` if there is no file."""
     path.stat()
     return path
 
@@ -93,7 +93,7 @@ def accuracy_in(path: Path) -> float:
 
 
 def compare(run: str, report: DiagnosticReport) -> bool:
-    """Print a run's verdicts beside what was expected; True where they agree."""
+    """Print a run's verdicts and the expected ones; return whether they agree."""
     three, four, checks = report.three_check_verdict, report.verdict, report.checks
     if run == "dfa":
         fired = bool(checks.scale.fires and checks.depth.fires)  # (a) and (d)

@@ -45,7 +45,7 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
         RuntimeError: a name, a shape or a type does not fit.
     """
     for name, own in learner_tensors(learner).items():
-        # Torch would convert the type in silence.
+        # Torch would convert another type in silence.
         if name in tensors and tensors[name].dtype != own.dtype:
             raise RuntimeError(f"{name} is of {tensors[name].dtype}, expected {own.dtype}")
     learner.parts.load_state_dict(tensors)
@@ -103,7 +103,7 @@ def load_checkpoint(
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error
     except (*FOREIGN, RuntimeError) as error:
-        # Torch lists every tensor, each on a line of its own.
+        # Torch's message has a line for every tensor, so shorten it.
         why = textwrap.shorten(str(error), 500).rstrip(" .")
         raise AuditError(
             f"{path}: the tensors do not fit their specification: {why}; {HINT}."
@@ -126,7 +126,7 @@ def _described(method: Method) -> dict[str, Any]:
 
 def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     """Return the registered method of a name with the constants of a checkpoint."""
-    # Compare the class, too: the name may stand for another class by now.
+    # Compare the class, since the name may stand for another class by now.
     if METHODS.get(name) != stored["class"]:
         raise _not_imported("method", name)
     return replace(load_method(name), **stored["constants"])
@@ -143,8 +143,7 @@ def _not_imported(kind: str, name: str) -> AuditError:
 def write_tensor_file(
     path: str | Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
 ) -> None:
-    """Write tensors and their description with a SHA-256 over both; equal content gives equal
-    bytes.
+    """Write tensors and their description with a SHA-256 of both; equal content gives equal bytes.
 
     Args:
         kind: the kind of file, and the version of its format.
@@ -155,7 +154,7 @@ def write_tensor_file(
     # be equal bytes.
     metadata = {_KEY: json.dumps(about, sort_keys=True)}
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # Not save_file: killed, it leaves a temporary file under a name of its own.
+    # Not save_file: if killed, it leaves a temporary file that nothing would find and delete.
     write_bytes(path, save(contiguous, metadata))
 
 
@@ -173,9 +172,7 @@ def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], di
 
 
 def _checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return one SHA-256 over the description and over the tensors' names, types, shapes and
-    contents.
-    """
+    """Return one SHA-256 of the description and the tensors' names, types, shapes and contents."""
     described = []
     for name, tensor in sorted(tensors.items()):
         content = checksum(tensor.detach().cpu())

@@ -35,7 +35,7 @@ class Learner:
 
     @property
     def parts(self) -> nn.ModuleDict:
-        """Return network and state as one module, whose tensors are the learner's."""
+        """Return network and method's state as one module that holds all the learner's tensors."""
         return nn.ModuleDict({"network": self.network, "state": self.state})
 
     def to(self, device: torch.device | str) -> Learner:
@@ -53,7 +53,7 @@ class Learner:
         are.
         """
         self.network.train()
-        # No gradient guards running statistics: only evaluation mode keeps them.
+        # Running statistics change without gradients: only evaluation mode keeps them.
         self.network.embed.train(not self.spec.frozen_embedding)
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
@@ -90,10 +90,10 @@ def _learning(module: nn.Module) -> list[nn.Parameter]:
 
 @contextmanager
 def naming_own_code(spec: RunSpec) -> Iterator[None]:
-    """Turn an exception in a user-defined method or network into one error with its line.
+    """Turn an exception in a user-defined method or network into an error that names its line.
 
     Raises:
-        AuditError: such code failed inside this context.
+        AuditError: user-defined code failed inside this context.
     """
     network = naming_errors("architecture", ARCHITECTURES, spec.architecture, inside=True)
     with network, naming_errors("method", METHODS, spec.method, inside=True):
@@ -118,7 +118,7 @@ def build(
         options["depth"] = 0
     size = {"image_shape": image_shape, "classes": classes}
     method = method or load_method(spec.method)
-    # The order matters: weights, then feedback, as after `torch.manual_seed(seed)`.
+    # The order matters: the seed's stream gives the weights first, then the feedback.
     with seeded(spec.seed):
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         network.image_shape = image_shape
@@ -143,7 +143,7 @@ def build(
         raise AuditError(
             f"frozen_blocks: found {spec.frozen_blocks}; the network has {depth} blocks."
         )
-    # After `init_state`, which must not see frozen parameters.
+    # Freeze after `init_state`, which must not see frozen parameters.
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     if spec.frozen_embedding:
         network.embed.requires_grad_(False)
@@ -164,7 +164,7 @@ def _check_network(name: str, network: Network, classes: int, depth: int | None)
         vectors = [tuple(network.read(h).shape) for h in states]
     blocks = len(network.blocks)
     widths = network.widths or (network.width,) * (blocks + 1)
-    # Name, found value, expected value.
+    # Each entry has a name, the found value and the expected value.
     properties = [
         ("classes", network.classes, classes),
         ("logits", tuple(logits.shape), (2, classes)),
@@ -185,11 +185,11 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     unchanged.
 
     Raises:
-        AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and
-            one for the embedding.
+        AuditError: the credits are not one finite tensor ``(B, d)`` of the network's type for each
+            block and for the embedding.
     """
     naming = naming_errors("method", METHODS, learner.spec.method)
-    # `untouched` restores the random streams, too: the training draws what it would have drawn.
+    # `untouched` restores the random streams, too, so the training's draws do not change.
     with untouched(learner.network), naming:
         checked_credits(learner, x, labels, strict=True)
 
@@ -201,7 +201,7 @@ def checked_credits(learner: Learner, x: Tensor, labels: Tensor, *, strict: bool
         strict: also refuse NaN, infinities and another type than the network's.
 
     Raises:
-        AuditError: they are not one ``(B, d)`` per block and one for the embedding.
+        AuditError: the credits are not one tensor ``(B, d)`` for each block and for the embedding.
     """
     network, run = learner.network, learner.trace(x)
     credits = learner.method.credits(network, run, labels, learner.state)
@@ -219,9 +219,9 @@ def checked_credits(learner: Learner, x: Tensor, labels: Tensor, *, strict: bool
 def credits_problem(
     network: Network, credits: Credits, rows: int, dtype: torch.dtype | None = None
 ) -> str:
-    """Say what is wrong with the credits of a batch; return an empty text if nothing is.
+    """Return what is wrong with the credits of a batch, or an empty text.
 
-    Credits of a wrong shape would broadcast, train and be audited.
+    Without this check, credits of a wrong shape would broadcast, train and be audited.
 
     Args:
         dtype: the type that they must have; they must then be finite, too. Audits pass None,
@@ -270,7 +270,7 @@ def learn(
             # Without `inputs`, gradients could reach parts of the network that are not detached.
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
         terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
-    # One backward pass from several places: no state's graph reaches another part.
+    # One backward pass from all terms: a local term's graph reaches only its own part.
     outputs, signals = zip(*terms, strict=True)
     torch.autograd.backward(outputs, signals)
     # After the gradients, before the optimiser's step: Kolen-Pollack copies gradients here.
@@ -278,7 +278,7 @@ def learn(
     return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
 
-# A start of the backward pass, and the gradient there (None: 1).
+# A tensor where the backward pass starts, and the gradient there; None stands for 1.
 _Term = tuple[Tensor, Tensor | None]
 
 
@@ -292,12 +292,12 @@ def _penalty(learner: Learner, run: Trace) -> list[_Term]:
 
 
 def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
-    """Return the terms that train embedding and blocks of a local method; none for backpropagation."""
+    """Return the terms that train embedding and blocks; none if the method is `end_to_end`."""
     method, first = learner.method, learner.spec.frozen_blocks
     if method.end_to_end:
         return []
     credits = method.credits(learner.network, run, labels, learner.state)
-    # An objective teaches by its own graph; its credits are audited only.
+    # An objective trains by its own graph; credits are then only audited.
     if credits.objective is not None:
         return [(credits.objective, None)]
     outputs = (run.states[0], *run.residuals[first:])
@@ -321,11 +321,11 @@ def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tens
         floor: added to the root mean square in ``r``; None leaves the credit as it is.
     """
     signal = credit if floor is None else normalised(credit, floor)
-    # Divided by the number of tokens or positions, and by that of samples.
+    # Divide by the number of tokens or positions, and by the number of samples.
     signal = signal * (credit.numel() / output.numel() / len(credit))
     return Network.lift(signal, output).expand_as(output)
 
 
 def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
-    """Return ``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
+    """Return ``sum_l mean ||f_l||^2``; the mean is over samples and tokens or positions."""
     return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)

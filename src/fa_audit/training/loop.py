@@ -35,10 +35,10 @@ from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 from fa_audit.training.trajectory import Row
 
-# Samples of the second gradient norm, as in the published snapshots.
+# The number of samples for `grad_norm_1024`, as in the published snapshots.
 WIDE = 1024
 Batches = list[tuple[Tensor, Tensor]]
-# An untrained network has seen no minibatches.
+# An untrained network has seen no minibatches, and so has no training loss.
 _UNSEEN: Row = {"train_loss": None, "train_accuracy": None}
 log = logging.getLogger(__name__)
 
@@ -75,10 +75,10 @@ def train(
 ) -> Trained:
     """Train the network of `spec` on `dataset`, with the same bits every time on one machine.
 
-    A snapshot has the bits that the whole run has after that epoch.
+    If `spec` is a snapshot, training stops after its epoch, with the bits of the whole run then.
 
     Args:
-        resume: the file in which to save the state, and from which to continue; None saves none.
+        resume: the file in which to save the state, and from which to continue; None: save nothing.
         method: an instance to use in place of the method that `spec.method` names.
 
     Raises:
@@ -91,7 +91,7 @@ def train(
     drawn = {name: p.clone() for name, p in parameters if not p.requires_grad}
     progress = _train_epochs(learner, dataset, resume)
     _check_frozen(learner, drawn)
-    # A training of 0 epochs has the rows of epoch 0, others begin at 1.
+    # Only a training of 0 epochs has rows of epoch 0; in others, rows begin with epoch 1.
     history = progress["history"] or observe(learner, evaluation_batches(dataset), epoch=0)
     stopped_after = held_out_accuracy = None
     if progress["epoch"] < spec.last_epoch:
@@ -116,7 +116,7 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
     # The first epoch is saved at once.
     due = 0.0
     for epoch in range(progress["epoch"], spec.last_epoch):
-        # Checked before an epoch, so that a resumed training stops where the first one did.
+        # Checked before each epoch, so that a resumed training stops where an undisturbed one does.
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
@@ -136,7 +136,7 @@ def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> 
 
 
 def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
-    """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
+    """Check that frozen parameters are still as they were drawn, as a frozen baseline must be."""
     parameters = dict(learner.network.named_parameters())
     thawed = [n for n in drawn if parameters[n].requires_grad]
     moved = thawed or [n for n, p in drawn.items() if not torch.equal(p, parameters[n])]
@@ -166,20 +166,20 @@ def _run_epoch(
     Return loss and accuracy of the augmented minibatches, each before its update.
     """
     spec = learner.spec
-    # One rate an epoch; the last epoch's is above 0.
+    # The learning rate is constant within an epoch, and above 0 in the last one.
     optimiser.lr.fill_(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
-    # Every epoch and purpose has its own stream, so that a resumed epoch draws the same.
+    # Every epoch and purpose has its own random stream, so a resumed training draws the same.
     noise = generator(spec.seed, "method", epoch, device=padded.device)
-    # Read once: no step waits for the device.
+    # Totals are on the device and read once, so that no step waits for it.
     total, hits = torch.zeros(2, device=padded.device)
     count = len(dataset.train_labels)
     steps = -(-count // spec.batch_size)
     batches = _batches(spec, dataset, padded, epoch)
     bar = tqdm(batches, f"epoch {epoch + 1}", steps, leave=False, disable=None)
     for step, (x, labels) in enumerate(bar):
-        # Before the first step, since a wrong shape could train by broadcasting.
+        # Check before the first step: credits of a wrong shape could train by broadcasting.
         if epoch == step == 0:
             check_credits(learner, x, labels)
         optimiser.zero_grad()
@@ -224,7 +224,7 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
         wide_gradients = reference(learner.network, *wide).gradients
         accuracy = accuracy_of(learner.network, test)
     norms = list(map(median_norm, truth.states))
-    # The last state is read by no block: it has no growth and no credit.
+    # No block reads the last state, so it has no growth and no credit.
     columns = {
         "hidden_norm": norms,
         "grad_norm": list(map(median_norm, truth.gradients)),
@@ -251,5 +251,5 @@ def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, 
     """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this
     batch.
     """
-    # Audits call this, too, and their method may differ from the one that trained.
+    # Not strict: audits call this, too, and measure credits of any type, finite or not.
     return checked_credits(learner, x, labels, strict=False).blocks

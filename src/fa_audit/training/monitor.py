@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-# The column of the last state that each reference check reads.
+# The column of the last state that each version of D2 reads.
 _GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:
-    """Return whether a check fires in one epoch: D1 in any block, D2 at the last state."""
+    """Return whether a check fires in the epoch of `states`: D1 in any block, D2 at the last."""
     if check == "D1":
         return any(row["growth"] > limit for row in states if row["growth"] is not None)
     last = max(states, key=lambda row: row["layer"])
@@ -24,8 +24,9 @@ def fired(check: str, states: Sequence[Row], limit: float) -> bool:
 
 
 def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
-    """Return whether all checks of a monitor fire at the last epoch; False without checks or
-    epochs.
+    """Return whether all checks of `monitor` fire in the last epoch of `history`.
+
+    Return False if there are no checks or no epochs.
     """
     limits, epochs = dict(monitor), _by_epoch(history)
     if not limits or not epochs:
@@ -37,7 +38,7 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
 def first_flags(
     trajectory: Iterable[Row], growth: float, reference: float
 ) -> dict[str, int | None]:
-    """Return the first epochs at which the scale and the reference check fire; None if never.
+    """Return the first epochs in which D1 (scale) and D2 (reference) fire; None if one never does.
 
     Args:
         growth, reference: the limits of D1 and D2.

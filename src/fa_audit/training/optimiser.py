@@ -1,6 +1,6 @@
-"""Optimisers by torch's functional forms.
+"""Optimisers that call torch's functional forms.
 
-Importing torch.optim would import the compiler, which takes 1.1 s in every job.
+The first optimiser of torch.optim imports the compiler, which would take 1.1 s in every job.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Optimiser:
     ) -> None:
         self.groups = [(list(parameters), decay, rate) for parameters, decay, rate in groups]
         device = self.parameters[0].device
-        # As torch's fused kernels read it: a double on a CPU, float32 elsewhere.
+        # The type that torch's fused kernels read: a double on a CPU, float32 elsewhere.
         kind = torch.float64 if device.type == "cpu" else torch.float32
         self.lr = torch.tensor(lr, dtype=kind, device=device)
         self.clips = clips
@@ -57,13 +57,13 @@ class Optimiser:
         """Continue from the moments of an interrupted training, on any device."""
         parameters = self.parameters
         for index, entry in moments.items():
-            # A file's tensors come on the CPU.
+            # Tensors that were read from a file are on the CPU.
             device = parameters[index].device
             self.moments[index] = {name: tensor.to(device) for name, tensor in entry.items()}
 
     def zero_grad(self) -> None:
         """Drop every gradient."""
-        # None and not zeros: AdamW decays and moves whatever has a gradient, even one of zeros.
+        # None, not zeros: AdamW decays and moves any parameter with a gradient, even one of zeros.
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -71,7 +71,7 @@ class Optimiser:
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         self._clip()
-        # Moments are kept by position, which a resumed training finds again.
+        # Moments are kept by the parameter's position, which is the same in a resumed training.
         first = 0
         for parameters, decay, rate in self.groups:
             learning, moments = [], []
@@ -81,7 +81,7 @@ class Optimiser:
                     moments.append(self._moments_of(index, parameter))
             first += len(parameters)
             if learning:
-                # A product would be a new tensor on the device in every step.
+                # Multiplying by 1, too, would make a new tensor on the device in every step.
                 lr = self.lr if rate == 1 else self.lr * rate
                 self._move(learning, moments, lr, decay)
 

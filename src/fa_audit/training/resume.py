@@ -30,7 +30,7 @@ class Resume:
     """The file from which an interrupted training continues.
 
     Attributes:
-        origin: everything that decides the bits of the run; a file with another origin is not used.
+        origin: the text of `training_origin`; a file with another origin is not used.
         every: least seconds between two saved states, because writing one can take longer than an
             epoch; the last state is always saved.
     """
@@ -40,18 +40,18 @@ class Resume:
     every: float = 10.0
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
-        """Save the present state; `progress` must be of JSON types."""
+        """Save network, optimiser and `progress`, which must be of JSON types."""
         tensors = learner_tensors(learner)
         for index, moments in optimiser.moments.items():
             tensors |= {f"optimiser.{index}.{name}": t for name, t in moments.items()}
-        # The history grows with the epochs and a safetensors header is bounded: the progress goes
-        # in as a tensor.
+        # Progress is stored as a tensor: its history grows with the epochs, and the size of a
+        # safetensors header is bounded.
         written = bytearray(json.dumps(progress).encode())
         tensors["progress"] = torch.frombuffer(written, dtype=torch.uint8)
         write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.origin})
 
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
-        """Restore the saved state and return its `progress`; None without a usable file."""
+        """Restore the saved state and return its `progress`, or None if there is no usable file."""
         if not self.path.exists():
             return None
         try:
@@ -61,8 +61,8 @@ class Resume:
             return None
         if about["fingerprint"] != self.origin:
             log.info(
-                "starting over: %s is of another specification, data, code, version of torch "
-                "or model of the device",
+                "starting over: %s was saved with another specification, data set, code, "
+                "version of torch, device or number of threads",
                 self.path,
             )
             return None

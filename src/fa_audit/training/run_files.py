@@ -38,9 +38,9 @@ def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> 
     """Return everything that decides the bits of a run, as one text: specification, digests of data
     and code, libraries, device, threads.
 
-    The device includes the model of a GPU, which decides the kernels.
+    The device's part names the model of a GPU, because this decides which kernels run.
     """
-    # Threads are part of it: they split sums, whose order decides the last bits.
+    # The number of threads counts: it decides how sums are split, and so the last bits.
     cuda = cuda_versions(device) or {}
     libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
     return (
@@ -61,14 +61,14 @@ def train_run(
 ) -> None:
     """Train a run, or continue an interrupted training, and write its results with `write_run`.
 
-    If another process trains the same run, such as a job of a killed workflow, wait for it and keep
-    its results.
+    If another process, such as a job of a killed workflow, trains the same run, wait for it and
+    keep its results.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
         remove_leftovers(resume.path, checkpoint, sidecar, trajectory)
         if _is_done(resume.origin, sidecar, **files):
-            log.info("nothing to train: %s is there, with the same origin", checkpoint)
+            log.info("nothing to train: %s exists, made by the same code and inputs", checkpoint)
         else:
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
@@ -80,12 +80,12 @@ def train_run(
                 origin=resume.origin,
                 data_sha256=dataset.sha256,
             )
-        # Only once the results are safe.
+        # Clear the saved state only once the results are written.
         resume.clear()
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Return whether undamaged results of the origin `wanted` exist."""
+    """Return whether undamaged results exist whose `training_origin` is `wanted`."""
     with contextlib.suppress(AuditError, OSError):
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)

@@ -1,4 +1,7 @@
-"""Read a checkpoint's sidecar, and check that the files of a run belong to it. Imports no torch."""
+"""Read a checkpoint's sidecar, the JSON beside it, and check that a run's files belong together.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +53,20 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     """Read the JSON beside a checkpoint.
 
     Raises:
-        AuditError: an entry is missing, of the wrong type, out of range, or was changed.
+        AuditError: an entry is missing, of the wrong type or out of range, or the file was altered.
     """
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
     try:
         validated(model, facts, str(path))
     except AuditError as error:
-        hint = "Give another, or delete this one and run the training again."
+        hint = "Give another file, or delete this one and run the training again."
         raise AuditError(f"{error} {hint}") from None
     check_signature(facts, path)
     return facts
 
 
 def read_baseline(path: str | Path) -> dict[str, Any]:
-    """Read the JSON of a baseline, or the one beside its checkpoint; errors as in `read_sidecar`."""
+    """Read the JSON of a baseline, or beside its checkpoint; errors are those of `read_sidecar`."""
     return read_sidecar(path, Baseline)
 
 
@@ -89,10 +92,10 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
     """Check that a file belongs to the expected run; `hint` tells the user what to do otherwise.
 
     Raises:
-        AuditError: it belongs to another run, for instance because the configuration was edited
-            while a killed workflow's training went on.
+        AuditError: the file belongs to another run, for instance because the configuration was
+            edited while a killed workflow's training went on.
     """
-    # A specification leaves out options at their defaults.
+    # A file leaves out options that have their defaults.
     theirs, ours = DEPARTURES | found.to_dict(), DEPARTURES | expected.to_dict()
     differing = []
     for name, value in ours.items():
@@ -109,7 +112,8 @@ def check_baseline(
     """Check that a file is the expected baseline of an audited network.
 
     Args:
-        facts: the content of `path`. If its run names a learning rate, that rate is accepted.
+        facts: the content of `path`. If its run names a learning rate, this may differ from that
+            of the audited network.
         name: the expected run, such as ``dfa+frozen``.
         audited: the network's specification.
 

@@ -16,14 +16,14 @@ TRAJECTORY_COLUMNS = (
     "train_accuracy", "test_accuracy",
 )  # fmt: skip
 _MAY_BE_ABSENT = ("growth", *at_both_sides("cosine"))
-# Absent at epoch 0.
+# These columns are empty at epoch 0.
 _OF_TRAINING = ("train_loss", "train_accuracy")
 HINT = "Delete it and run the training again."
 Row = dict[str, float | int | None]
 
 
 def trajectory_csv(history: list[Row]) -> str:
-    """Write the history as CSV text; an empty field means that the quantity does not exist there."""
+    """Return the history as CSV text; a field is empty if its quantity does not exist there."""
     text = io.StringIO()
     # By default csv ends lines with \r\n.
     writer = csv.DictWriter(text, TRAJECTORY_COLUMNS, lineterminator="\n")
@@ -53,7 +53,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
 
 
 def _value(name: str, fields: Mapping[str, str]) -> int | float | None:
-    """Return the number in a field; None for an empty field that may be empty."""
+    """Return the number in a field, or None if the field is empty and may be."""
     text = fields[name]
     untrained = name in _OF_TRAINING and fields["epoch"] == "0"
     if text == "" and (untrained or name in _MAY_BE_ABSENT):
@@ -86,7 +86,7 @@ def check_history(
     if depth is None:
         depth = max((layer for _, layer in found), default=0)
     last_epoch = stopped_after or spec.last_epoch
-    # A monitor may have ended the training early.
+    # A monitor may have ended the training early, after an epoch that is not known here.
     if spec.monitor and accuracy is None and not stopped_after:
         last_epoch = max((epoch for epoch, _ in found), default=0) or spec.last_epoch
     epochs, states = range(min(1, last_epoch), last_epoch + 1), range(depth + 1)
