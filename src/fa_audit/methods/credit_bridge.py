@@ -70,7 +70,7 @@ class CreditBridge(Method):
         tau: temperature of the soft minimum.
         draws: K, noise draws of the soft minimum.
         sigma: noise, relative to the rms of the state.
-        memory: factor of the moving average.
+        memory: share of the moving average that one step keeps.
         warm_up: fraction of the epochs during which the credit is DFA's.
         hidden: units of each of the three hidden layers of V.
     """

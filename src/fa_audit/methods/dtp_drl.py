@@ -17,7 +17,7 @@ D_l tends to A^T (A A^T + lambda)^{-1}, where A = D_{l+1} ... D_L J_l and lambda
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
 Constants: eta, sigma and damping (there a decay of the feedback) are those of the authors' code for
-    CIFAR-10, rounded. Its loss is a batch mean, and its noise has one size for all states.
+    CIFAR-10, rounded. In that code the loss is a batch mean, and noise has one size for all states.
     inverse_rate is that of `dtp`, our choice. The authors have 0.28: ten epochs for the inverses
     alone, then three steps of the inverses for each of the network.
 Ours, as in DTP: steps per sample, noise relative to the rms, and the form of inverses; theirs are

@@ -33,7 +33,7 @@ class FALayerwise(Transported):
         return Partners(network, generator)
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return the partners of the weights that `state` holds."""
+        """Map every weight to its feedback partner in `state`."""
         # Looked up by name: Kolen-Pollack's partners are parameters, others are buffers.
         partners = state.state_dict()
         return {weight: partners[name] for name, weight in partnered_weights(network)}

@@ -1,5 +1,4 @@
-"""Forward-forward: every layer's loss separates images with their label from images with a wrong
-one.
+"""Forward-forward: every layer's loss separates images with right and with wrong labels.
 
     G = sum(h^2) - d,    loss = log(1 + exp(-s G)),
     s = +1: the image with its label, -1: with a wrong label
@@ -14,7 +13,7 @@ one.
 A label replaces the first C values of the image: by the image's largest value at the label, by its
 smallest elsewhere.
 
-Source: Hinton 2022 (arXiv 2212.13345): G has a sum of squares; all layers but the first classify.
+Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; all layers but the first classify.
     From his code (ffcode.zip, ffnew.m): the threshold d, one per unit, and inputs of rms 1. From
     loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and the
     1e-8 that is added to the rms, here inside the root.

@@ -24,7 +24,7 @@ from fa_audit.methods.transport import Partners
 
 
 class Magnitudes(Partners):
-    """Magnitudes ``|N(0, 1 / fan_in)|``, one tensor in the shape of each of the weights."""
+    """Magnitudes ``|N(0, 1 / fan_in)|``, one tensor per weight, in its shape."""
 
     def redraw(self, generator: torch.Generator) -> None:
         super().redraw(generator)

@@ -17,7 +17,7 @@ NOT_STATED = "not stated by the method"
 SYMBOLS = (
     "h_l: input of block l, h_L: input of the head; p: softmax of the logits, y: one-hot label,"
     " s = p - y, t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block"
-    " l whose backward pass uses B in place of its weights W, as the head's does in dCE/dh_L"
+    " l with B in place of its weights W in the backward pass; in dCE/dh_L the head uses B, too"
 )
 # The start of every formula that carries the gradient at h_L down.
 _TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
@@ -302,7 +302,7 @@ def of_class(kind: type) -> MethodInfo:
     """
     names = {entry: name for name, entry in METHODS.items()}
     registered = MethodInfo()
-    # The nearest registered class comes last.
+    # Reversed, so that the nearest registered class wins.
     for base in reversed(kind.__mro__):
         name = names.get(f"{base.__module__}:{base.__qualname__}")
         registered = INFO[name] if name else registered

@@ -40,7 +40,7 @@ class LocalPred(Method):
     kinds: ClassVar[tuple[str, ...]] = ("pred",)
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return a list of the nets of every state, from the embedding up, each by kind."""
+        """Return for every state, from the embedding up, a dictionary of its nets by kind."""
         state = nn.ModuleList()
         with layer_seed(generator):
             for d in state_widths(network):
@@ -50,8 +50,8 @@ class LocalPred(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients of the local losses, ``(B, d)``, and the sum of those of `learning`
-        as the objective.
+        """Return the gradients of the local losses, ``(B, d)``; the objective is the sum of the
+        losses of those parts that learn now.
         """
         vectors, losses = [], []
         with torch.enable_grad():

@@ -6,9 +6,9 @@
     embedding, blocks and matrices descend the sum over states; each loss reaches only its own layer
 
 Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
-class and no gradient. M reads the state after a ReLU, as the nets in Nokland's own code do. In
-bn_cnn and small_resnet states are rectified already, and only the bias differs. In a ViT h_0's cls
-token is the same for all images.
+class and no gradient. M reads the state after a ReLU, as the local nets of Nokland and
+Eidnes do in their own code. In bn_cnn and small_resnet states are rectified already, and only the
+bias differs. In a ViT h_0's cls token is the same for all images.
 
 Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{i-1} W_i), G_i = a_i
     M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not

@@ -177,7 +177,7 @@ class DescribedNetwork(Network):
                     " shows how to leave a detach() out."
                 )
             states.append(h.detach().clone())
-            # If the model changes h in place later, this edge still leads to the present value.
+            # If the model changes h in place later, this edge still belongs to its present value.
             points.append(get_gradient_edge(h))
             return h
 
@@ -246,7 +246,7 @@ class DescribedNetwork(Network):
             raise self._error(
                 f"its own forward fails on inputs {tuple(x.shape)} of {x.dtype}:"
                 f" {first_line(error)}. Expected inputs that the model takes; in a configuration"
-                " image_shape changes them."
+                " image_shape sets their shape."
             ) from error
 
     def _outputs(self, x: Tensor) -> Any:
@@ -507,7 +507,8 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
 
     Args:
         model: any module if there is a description; else a network of this package (returned as it
-            is), a model with `HookPoint` modules, or one that follows the reference contract.
+            is), a model with `HookPoint` modules, or one with ``blocks`` whose forward takes
+            ``return_hidden=True`` (the contract at the top of this file).
         x: a batch of inputs on the model's device, on which every state is tested.
 
     Raises:

@@ -319,7 +319,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if reads == "all features" or dims == 2:
         return
     means = averaged(reads, dims)
-    # The dimensions that would be positions if the layout were the other one.
+    # The dimensions that would be positions in the other layout, channels first or last.
     channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
     with untouched(network), torch.no_grad():
         logits = network(x)

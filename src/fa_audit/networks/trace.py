@@ -199,7 +199,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 def runs_on(network: Network, x: Tensor) -> bool:
     """Return whether a network runs on these inputs; some networks need batches of one size."""
     try:
-        # A network that folds samples into another dimension runs, too, but returns other rows.
+        # A network that folds samples into another dimension runs, but its rows are no samples.
         return len(network(x.clone())) == len(x)
     except Exception:  # external code may raise anything
         return False

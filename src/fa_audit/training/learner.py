@@ -35,7 +35,7 @@ class Learner:
 
     @property
     def parts(self) -> nn.ModuleDict:
-        """Return network and method's state as one module that holds all the learner's tensors."""
+        """Return one module that holds network and method's state, and so all tensors."""
         return nn.ModuleDict({"network": self.network, "state": self.state})
 
     def to(self, device: torch.device | str) -> Learner:

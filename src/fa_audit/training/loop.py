@@ -75,7 +75,7 @@ def train(
 ) -> Trained:
     """Train the network of `spec` on `dataset`, with the same bits every time on one machine.
 
-    If `spec` is a snapshot, training stops after its epoch, with the bits of the whole run then.
+    With `spec.snapshot`, training stops after that epoch, with the bits of the whole run then.
 
     Args:
         resume: the file in which to save the state, and from which to continue; None: save nothing.
@@ -143,8 +143,8 @@ def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
     if moved:
         raise AuditError(
             f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or"
-            " thawed after training; expected every bit as it was drawn. Leave the network's"
-            " parameters to the engine."
+            " thawed after training; expected their initial values. Let only the engine change the"
+            " network's parameters."
         )
 
 

@@ -38,7 +38,7 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
 def first_flags(
     trajectory: Iterable[Row], growth: float, reference: float
 ) -> dict[str, int | None]:
-    """Return the first epochs in which D1 (scale) and D2 (reference) fire; None if one never does.
+    """Return the first epochs in which D1 (scale) and D2 (reference) fire, or None for never.
 
     Args:
         growth, reference: the limits of D1 and D2.

@@ -1,6 +1,6 @@
 """Optimisers that call torch's functional forms.
 
-The first optimiser of torch.optim imports the compiler, which would take 1.1 s in every job.
+Creating an optimiser of torch.optim imports the compiler, which would take 1.1 s in every job.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
 
 
 def read_baseline(path: str | Path) -> dict[str, Any]:
-    """Read the JSON of a baseline, or beside its checkpoint; errors are those of `read_sidecar`."""
+    """Read a baseline's JSON, or its checkpoint's sidecar; errors are those of `read_sidecar`."""
     return read_sidecar(path, Baseline)
 
 

@@ -53,7 +53,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
 
 
 def _value(name: str, fields: Mapping[str, str]) -> int | float | None:
-    """Return the number in a field, or None if the field is empty and may be."""
+    """Return the number in a field, or None for an empty field that is allowed to be empty."""
     text = fields[name]
     untrained = name in _OF_TRAINING and fields["epoch"] == "0"
     if text == "" and (untrained or name in _MAY_BE_ABSENT):
