@@ -170,7 +170,5 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(batch, method):
     learner = replace(
         learner, method=transported, state=transported.init_state(network, torch.Generator())
     )
-    with pytest.raises(
-        AuditError, match=r"blocks\.1\.attention\.in_proj"
-    ):
+    with pytest.raises(AuditError, match=r"blocks\.1\.attention\.in_proj"):
         listed_credits(learner, batch[0].float(), batch[1])
