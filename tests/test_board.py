@@ -169,13 +169,21 @@ def test_rules_meet_in_a_row_whatever_they_chose_unless_a_network_has_two_of_one
     assert {*rules["other"]} == {"dfa", "fa (yours)", "dfa+penalty1e-2"}
 
 
-def test_the_field_has_what_its_search_chose():
+def searched_on(network):
+    tried = pd.read_csv(ROOT / "reference/board_search.csv")
+    return tried[tried["network"].str.startswith(f"{network},")]
+
+
+@pytest.mark.parametrize(
+    "setting, network, rules", [("field", "resmlp", 26), ("field_mlp", "mlp", 3)]
+)
+def test_the_field_has_what_its_search_chose(setting, network, rules):
     config, line_of = load_config(ROOT / "configs/board.yaml")
-    field = read_grid(config, KINDS, line_of).settings["field"]
+    field = read_grid(config, KINDS, line_of).settings[setting]
     found = {str(parse_run(run).untuned): run for run in (*field.runs, *field.baselines)}
-    search = choices(pd.read_csv(ROOT / "reference/board_search.csv")).set_index("run")
+    search = choices(searched_on(network)).set_index("run")
     searched = found.keys() & search.index
-    assert len(searched) >= 26
+    assert len(searched) >= rules
     for rule in searched:
         choice = search.loc[rule]
         assert found[rule] == name_of(rule, float(choice["lr"]), choice["normalise"])
@@ -183,7 +191,7 @@ def test_the_field_has_what_its_search_chose():
 
 def test_what_the_page_says_of_the_search_is_so():
     page = " ".join((ROOT / "docs/board.md").read_text().split())
-    tried = pd.read_csv(ROOT / "reference/board_search.csv")
+    tried = searched_on("resmlp")
     search = tried.set_index("run")["validation_acc"]
     first, second = search["dfa"].nlargest(2)
     assert (

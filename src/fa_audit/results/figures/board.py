@@ -51,7 +51,7 @@ def draw(
         lines = len(names[-1]) * (max(name.count("\n") for name in names[-1]) + 1)
         heights.append(0.21 * max(lines, 3) + 0.8)
     figure = style.new_figure(title, height=sum(heights))
-    options = {"squeeze": False, "sharey": "row", "height_ratios": heights}
+    options = {"squeeze": False, "sharex": "row", "sharey": "row", "height_ratios": heights}
     for row, panels in enumerate(figure.subplots(len(pairs), columns, **options)):
         for ax, setting in zip(panels, pairs[row]):
             ax.set_title(style.wrap(labels.get(setting, setting)), fontsize=_TEXT)
