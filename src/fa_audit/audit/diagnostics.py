@@ -331,7 +331,7 @@ def _compare_backward(
     whole: Reference,
     counted: Tensor,
 ) -> None:
-    """Add to `found` the states with a wrong gradient, and estimates of the true gradient's norm.
+    """Add to `found` the states with a wrong or unresolved gradient, and estimates of its norm.
 
     Args:
         twin, x, labels, loss_fn: in float64.

@@ -184,7 +184,7 @@ def _seed_draw(number: int) -> None:
     """Seed torch's global streams by a draw's number; the same number gives the same draw."""
     seed = stream_seed(SEED, "draw", number)
     torch.default_generator.manual_seed(seed)
-    # Seeding CUDA would start it in a process that does not use it.
+    # Before CUDA starts, torch would only queue the seeds.
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 

@@ -75,7 +75,7 @@ def bp_grad_norms(
     *,
     description: Description | None = None,
 ) -> list[float]:
-    """Return the median over the batch of ``||d loss / d h_l||`` for l = 0..L.
+    """Return the median over samples of ``||d loss / d h_l||``, l = 0..L, of the batch's loss.
 
     Args:
         model, loss_fn, description: as in `fa_audit.diagnose`.

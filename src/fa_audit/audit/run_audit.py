@@ -208,7 +208,7 @@ def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
         moved, angle = distance_from(truth.states[0], h)
         # In the network's own precision, as the published numbers are.
         ratio = None
-        # No block follows the last state, and a block that changes the width has no skip.
+        # No block follows the last state, and states of two widths have no difference.
         if after is not None and after.shape == h.shape:
             residual = after if skip == "none" else after - h
             ratio = median_ratio(residual, h).value

@@ -300,9 +300,9 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
                 raise
             raise AuditError(
                 f"{path}: not locked ({error.strerror}): the file system of"
-                f" '{path.parent.absolute()}' has no locks, which keep two processes from one"
-                " folder. Have them enabled (Lustre: mount option flock; NFS: lockd), or work in a"
-                " copy of the project elsewhere."
+                f" '{path.parent.absolute()}' has no locks, which keep two processes from the"
+                " same files. Have them enabled (Lustre: mount option flock; NFS: lockd), or work"
+                " in a copy of the project elsewhere."
             ) from error
         with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed
             os.ftruncate(stream.fileno(), 0)

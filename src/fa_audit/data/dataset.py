@@ -38,7 +38,7 @@ class Dataset:
         mean, std: per-channel normalisation of ``pixel / scale``.
         padding: random crops come from images with this many zero pixels on each side; 0 turns
             cropping off.
-        flip: whether to mirror a random half of the training images.
+        flip: whether to mirror each training image with probability 1/2.
     """
 
     name: str = ""

@@ -88,7 +88,7 @@ class DTPDRL(DTP):
 
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:
-    """Carry `move`, a change of the state above or of the logits, down through inverse `layer`."""
+    """Carry `move`, of the state above or the logits, down through inverse `layer`: ``(B, d)``."""
     last = layer == len(network.blocks)
     v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()
     found: Tensor = state[layer](v + move) - state[layer](v)

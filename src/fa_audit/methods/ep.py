@@ -16,7 +16,7 @@ Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, 
 Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric
     option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 do not
     converge (docs/methods.md has the search).
-Cost: the forward pass, and for each phase T + 1 forward and backward passes through the blocks.
+Cost: the forward pass, and per nudged phase T + 1 passes through the blocks, forward and backward.
 """
 
 from __future__ import annotations

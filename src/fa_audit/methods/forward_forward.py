@@ -14,11 +14,11 @@ A label replaces the first C values of the image: by the image's largest value a
 smallest elsewhere.
 
 Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; all layers but the first classify.
-    From his code (ffcode.zip, ffnew.m): the threshold d, one per unit, and inputs of rms 1. From
-    loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and the
-    1e-8 that is added to the rms, here inside the root.
-Ours: wrong labels from <x, r>, since credits may not draw (floor(<x, r>) is uniform modulo C - 1 as
-    r varies); the values that replace pixels; G as a mean over tokens or positions; skips, with
+    From his code (ffcode.zip, ffnew.m): the threshold d, one per unit; layers read states of rms 1.
+    From loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and
+    the 1e-8 that is added to the rms, here inside the root.
+Ours: wrong labels from <x, r>, since credits must not draw (floor(<x, r>) is uniform modulo C - 1
+    as r varies); the values that replace pixels; G as a mean over tokens or positions; skips, with
     which a block's G starts near 0; states after whole blocks, where his follow a ReLU; images not
     divided by their rms; no peer normalisation.
 

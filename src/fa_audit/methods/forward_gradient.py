@@ -18,7 +18,7 @@ Ours: one n for a block, whose inner gradients are exact, where they perturb eve
     preactivations; one loss and one n for a state's vector, where they have one for each patch and
     group of channels; no normalisation before a classifier; the loss on h_0.
 
-`credits` may not draw random numbers, and a sample's credit may not depend on its place in the
+`credits` must not draw random numbers, nor may a sample's credit depend on its place in the
 batch. So n is a function of the image x, and this function changes with every minibatch: n =
 Phi^-1(2 |z - round(z)|), z = c W + w. Here c is 16 fixed random projections of x, and W and w are
 drawn from N(0, 10^2). Every n is normal up to 4.8. The n of two images are independent if the root

@@ -222,7 +222,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=27.0,
     ),
     "state_bridge": MethodInfo(
-        summary="state bridge: a net predicts the last state, whose loss's gradient is the credit",
+        summary="state bridge: the credit is the gradient of the loss of a predicted last state",
         equation="a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y)",
         latex=r"a_l = \partial\mathrm{CE}(\mathrm{head}(G(\mathrm{LN}(h_l),t_l,s)),y)/\partial h_l",
         feedback="learned net G, shared by all blocks; torch's initialisation",

@@ -102,7 +102,7 @@ def reference(
     """Run a batch, and return its states and the true gradient at every state.
 
     It does not change ``.grad``, and works with frozen parameters and inside ``torch.no_grad()``.
-    The batch is not split to save memory, because the loss may not be a mean over samples.
+    The batch is not split to save memory, because a loss need not be a mean over samples.
 
     Raises:
         AuditError: the loss fails or is not a scalar.
