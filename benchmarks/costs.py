@@ -94,7 +94,7 @@ def main() -> None:
             costs = pool.submit(measured, spec, options.device).result()
         store(kind, row | costs | {"start_seconds": started})
         print(text, costs, flush=True)
-    print(f"{len(missing)} rows measured, {len(asked) - len(missing)} more are missing")
+    print(f"{len(missing)} rows measured now, {len(asked) - len(missing)} still to measure")
 
 
 def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], RunSpec]]:

@@ -306,7 +306,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
-    """Put a loss that is a module in evaluation mode, and restore all of its state at the end."""
+    """If the loss is a module, set its evaluation mode, and restore all of its state at the end."""
     if not isinstance(loss_fn, nn.Module):
         yield
         return

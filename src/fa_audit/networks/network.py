@@ -44,8 +44,8 @@ class Conv3x3(nn.Conv2d):
 
 
 class Chain(NamedTuple):
-    """One forward pass: detached states ``[h_0..h_L]``, the points of the graph at which to take
-    their gradients, and outputs ``(B, ...)``.
+    """What a forward pass returns: the detached states ``[h_0..h_L]``, the points of the graph at
+    which to take their gradients, and the outputs ``(B, ...)``.
     """
 
     states: list[Tensor]

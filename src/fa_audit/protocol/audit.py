@@ -139,7 +139,7 @@ class Audit(Evidence):
 
     @property
     def label(self) -> int | None:
-        """Return the seed, which audits of the command line have only in their specification."""
+        """Return the run's seed; `fa-audit audit` stores it in the specification only."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:

@@ -81,9 +81,9 @@ _SAME_MEAN = 2e-2
 
 
 def process(subject: Subject) -> None:
-    """Expect that a training in another process, with other hashes, ends with the same bits. Derive
-    nothing from hash(), id(), the process, the clock, or Python's or numpy's random numbers, and
-    never call sys.exit or os._exit.
+    """Expect that a training in another process, with other hashes, ends with the same bits. To
+    pass, derive nothing from hash(), id(), the process, the clock, or Python's or numpy's random
+    numbers, and never call sys.exit or os._exit.
     """
     try:
         given = pickle.dumps(replace(subject, runs={}))
@@ -117,8 +117,8 @@ def train_here(path: str) -> None:
 
 def determinism(subject: Subject) -> None:
     """Expect trainings with the same bits under another global random stream and with another test
-    set. Draw only in init_state, from its generator, and in auxiliary_loss and update_state, from
-    `randomness`; learn from the training's minibatches alone.
+    set. To pass, draw only in init_state, from its generator, and in auxiliary_loss and
+    update_state, from `randomness`; learn from the training's minibatches alone.
     """
     with seeded(2):
         again = learner_tensors(subject.retrained())
@@ -130,10 +130,10 @@ def determinism(subject: Subject) -> None:
 
 
 def saved(subject: Subject) -> None:
-    """Expect the same credits, bit by bit, from a copied or reloaded learner, and the same bits from
-    a training that is interrupted and resumed. Keep everything that credits depend on or that
-    changes during training in parameters and persistent buffers of the state; constants of the
-    method are plain scalars.
+    """Expect the same credits, bit by bit, from a copied or reloaded learner, and the same bits
+    from a training that is interrupted and resumed. To pass, keep everything that credits depend on
+    or that changes during training in parameters and persistent buffers of the state; constants of
+    the method are plain scalars.
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
@@ -158,9 +158,9 @@ def saved(subject: Subject) -> None:
 
 
 def apart(subject: Subject) -> None:
-    """Expect that `init_state` leaves the network unchanged and shares no tensor with it. Only read
-    the network there, keep copies in the state, and give credits of zeros to parts that must not
-    learn.
+    """Expect that `init_state` leaves the network unchanged and shares no tensor with it. To pass,
+    only read the network there, keep copies in the state, and give credits of zeros to parts that
+    must not learn.
     """
     learner, plain = subject.build(), replace(subject, method=BP()).build()
     changed = differing(facts_of(plain.network), facts_of(learner.network))
@@ -174,8 +174,8 @@ def apart(subject: Subject) -> None:
 
 def shapes(subject: Subject) -> None:
     """Expect one float32 credit ``(B, d)`` per block and one for the embedding, at any depth, skip
-    and batch size; with the trait `own_objective` also an objective. Return Credits(blocks,
-    embedding), made with network.read and read_gradient.
+    and batch size; with the trait `own_objective` also an objective. To pass, return
+    Credits(blocks, embedding), made with network.read and read_gradient.
     """
     no_skip, no_norm = {"residual": False}, {"terminal_norm": False}
     for changes in ({}, no_skip, no_norm, {"depth": 1}, {"shallow": True}):
@@ -189,8 +189,8 @@ def shapes(subject: Subject) -> None:
 
 
 def graphs(subject: Subject) -> None:
-    """Expect detached credits; and objectives and auxiliary losses that are scalars with a graph and
-    leave no gradient on the network. Return losses without calling backward.
+    """Expect detached credits; and objectives and auxiliary losses that are scalars with a graph
+    and leave no gradient on the network. To pass, return losses without calling backward.
     """
     learner, (x, labels), randomness = subject.copy(), subject.batch(5), generator(SEED, "method")
     method, network, run = learner.method, learner.network, learner.trace(x)
@@ -207,8 +207,8 @@ def graphs(subject: Subject) -> None:
 
 def calls(subject: Subject) -> None:
     """Expect the same credits, bit by bit, in a second call under another global random stream, and
-    that a call for other samples neither overwrites credits nor changes later ones. Return new
-    tensors, not a workspace; keep no last batch, counter or generator from call to call.
+    that a call for other samples neither overwrites credits nor changes later ones. To pass, return
+    new tensors, not a workspace; keep no last batch, counter or generator from call to call.
     """
     (x, labels), one, other = subject.batch(16), subject.build(), subject.build()
     first = named_credits(one, x[:8], labels[:8])
@@ -223,7 +223,7 @@ def calls(subject: Subject) -> None:
 
 def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
-    random state. Move changes to update_state, or copy first.
+    random state. To pass, move changes to update_state, or copy first.
     """
     # Test the untrained learner first: a method that changes torch's settings may fail to train.
     for make in (subject.build, subject.copy):
@@ -260,7 +260,7 @@ def _surroundings(learner: Learner, run: Trace, labels: Tensor) -> dict[str, Any
 
 def finite(subject: Subject) -> None:
     """Expect finite credits before and after training, for errors of exactly 0 or 1, and for states
-    of zeros. Guard divisions and logs.
+    of zeros. To pass, guard divisions and logs.
     """
     batch = subject.batch(20)
     for make in (subject.build, subject.copy):
@@ -279,8 +279,9 @@ def _expect_finite(tensors: dict[str, Tensor], where: str) -> None:
 
 
 def fresh(subject: Subject) -> None:
-    """Expect that with random_feedback every credit depends on `init_state`'s generator. Draw from
-    it for every layer, or drop random_feedback; only the topmost credit may be the true gradient.
+    """Expect that with random_feedback every credit but the topmost depends on `init_state`'s
+    generator. To pass, draw the feedback of every layer from that generator, or drop
+    random_feedback.
     """
     found = []
     for seed in (1, 2):
@@ -297,7 +298,8 @@ def fresh(subject: Subject) -> None:
 
 def labels(subject: Subject) -> None:
     """Expect that every credit depends on the sample's label or is zero, even if the topmost error
-    is zero. Use `labels`, and subtract from a target or prediction its value for an error of zero.
+    is zero. To pass, use `labels`, and subtract from a target or prediction its value for an error
+    of zero.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
     # The last version has equal labels: credits from similarities of labels see no other change.
@@ -322,7 +324,7 @@ def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
 
 def rows(subject: Subject) -> None:
     """Expect that another image and label in row i change row i of every credit, and no other row,
-    at any place of the batch. Compute every sample's credit from its own row, or declare
+    at any place of the batch. To pass, compute every sample's credit from its own row, or declare
     across_samples.
     """
     learner, (x, labels) = subject.copy(), subject.batch(13)
@@ -446,7 +448,8 @@ _MANY = 100
 
 def precision(subject: Subject) -> None:
     """Expect no half precision in a step, and float64 credits in a float64 network that agree with
-    those in float32. Compute in the type of the states, without half precision or autocast.
+    those in float32. To pass, compute in the type of the states, without half precision or
+    autocast.
     """
     learner, (x, labels) = subject.build(), subject.batch(16)
     with _Types() as types:
@@ -457,7 +460,7 @@ def precision(subject: Subject) -> None:
     learner.parts.double()
     for name, a in named_credits(learner, x.double(), labels).items():
         expect(a.dtype == torch.float64, f"credits of {name} of {a.dtype} in a float64 network")
-        # torch does not see half precision in numpy, so look at the values.
+        # A method may round in numpy, which torch cannot notice: test the values themselves.
         rounded = any(torch.equal(a.to(kind).to(a), a) for kind in _NARROW)
         found = f"credits of {name} rounded to half precision"
         expect(not rounded or len(a.unique()) <= _MANY, found)
@@ -488,9 +491,9 @@ class _Reporting(Method):
 
 
 def trains(subject: Subject) -> None:
-    """Expect that every step of a short training uses the gradients that the credits imply. Report
-    the credits that train the network or belong to the objective, or declare own_objective; leave
-    the network's parameters and their gradients to the engine.
+    """Expect that every step of a short training uses the gradients that the credits imply. To
+    pass, report the credits that train the network or belong to the objective, or declare
+    own_objective; leave the network's parameters and their gradients to the engine.
 
     The engine computes the implied gradients on an untouched copy of the network, from these
     credits alone. Gradients of an objective need only have a similar direction. With the trait
@@ -544,9 +547,9 @@ def _check_step(learner: Learner, batch: Batch) -> None:
 
 
 def means(subject: Subject) -> None:
-    """Expect that doubling a batch leaves its gradients unchanged. Average objectives and auxiliary
-    losses over the batch. Return gradients of single samples' losses as credits, or normalise them;
-    declare batch_mean if they are gradients of the batch-mean loss.
+    """Expect that doubling a batch leaves its gradients unchanged. To pass, average objectives and
+    auxiliary losses over the batch. Return gradients of single samples' losses as credits, or
+    normalise them; declare batch_mean if they are gradients of the batch-mean loss.
     """
     x, labels = subject.batch(8)
     gradients, credits = [], []
@@ -582,7 +585,8 @@ _PARALLEL = 0.999
 def sizes(subject: Subject) -> None:
     """Expect that `finite`, `trains` and `direction` hold for a wide and deep network with many
     classes on a large batch, where a sample's credit has the direction that it has in a small one.
-    Fill rows of any width, compute every credit from its own row, and use one rule for every size.
+    To pass, fill rows of any width, compute every credit from its own row, and use one rule for
+    every size.
     """
     learner, randomness = subject.build(_MANY_CLASSES, **_LARGE), generator(SEED, "sizes")
     x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
@@ -607,8 +611,8 @@ def sizes(subject: Subject) -> None:
 
 
 def stages(subject: Subject) -> None:
-    """Expect that blocks of a `greedy` method learn one after another, even under a penalty. Give
-    gradients to the stage's block only, or drop greedy.
+    """Expect that blocks of a `greedy` method learn one after another, even under a penalty. To
+    pass, give gradients to the stage's block only, or drop greedy.
     """
     if not subject.method.greedy:
         return
@@ -624,8 +628,8 @@ def stages(subject: Subject) -> None:
 
 
 def memory(subject: Subject) -> None:
-    """Expect that steps leave no graphs and no growing number of tensors behind. Keep only detached
-    numbers of a step, in buffers of fixed size.
+    """Expect that steps leave no graphs and no growing number of tensors behind. To pass, keep only
+    detached numbers of a step, in buffers of fixed size.
     """
     learner, counts = subject.build(lr=2e-3), []
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
@@ -660,7 +664,7 @@ _WELL_ABOVE_CHANCE = 0.6
 
 def learns(subject: Subject) -> None:
     """Expect held-out accuracy far above chance if credits have a sign, and chance on random
-    targets. Check scale and sign, and that the target comes from `labels` alone.
+    targets. To pass, check scale and sign, and that the target comes from `labels` alone.
     """
     batch = subject.batch(HELD_OUT)
     unsigned = math.isnan(cosines(subject.copy(**_GENTLE), *batch)[-1])
@@ -674,9 +678,9 @@ def learns(subject: Subject) -> None:
 
 def moves(subject: Subject) -> None:
     """Expect that training moves every parameter of network and state, unless the lowest credits
-    are zero. Give every block a credit. Train the state's parameters by auxiliary_loss or an
-    objective, or make them buffers. Let update_state change feedback that is declared as learned,
-    towards the weight's sign.
+    are zero. To pass, give every block a credit. Train the state's parameters by auxiliary_loss or
+    an objective, or make them buffers. Let update_state change feedback that is declared as
+    learned, towards the weight's sign.
     """
     # Every layer gets some epochs, even if layers learn one after the other.
     learner, batch = subject.copy(epochs=2 * (DEPTH + 1)), subject.batch(8)
@@ -735,8 +739,8 @@ def options(subject: Subject) -> None:
 
 def architectures(subject: Subject) -> None:
     """Expect that `shapes`, `purity`, `rows`, `labels`, `direction` and `trains` hold on every
-    architecture for which the method does not raise NotImplementedError. Read gradients with
-    network.read_gradient.
+    architecture for which the method does not raise NotImplementedError. To pass, read gradients
+    with network.read_gradient.
     """
     exact = _is_exact(subject)
     for name in ARCHITECTURES:
@@ -768,7 +772,7 @@ def _is_exact(subject: Subject) -> bool:
 
 def declarations(subject: Subject) -> None:
     """Expect that the class declares texts, booleans and costs >= 0 as MethodInfo and Method do,
-    and constants that a checkpoint keeps. Decorate the class with @dataclass(frozen=True).
+    and constants that a checkpoint keeps. To pass, decorate the class with @dataclass(frozen=True).
     """
     kind, wrong = type(subject.method), []
     traits = {name: value for name, value in vars(Method).items() if isinstance(value, bool)}
@@ -791,7 +795,7 @@ _FREED = {"across_samples": (rows, sizes), "own_objective": (trains, direction, 
 
 def traits(subject: Subject) -> None:
     """Expect that a method needs every trait that exempts it from checks: without the trait, one of
-    those checks fails. Drop traits that it does not need.
+    those checks fails. To pass, drop traits that it does not need.
     """
     kind = type(subject.method)
     for name, checks in _FREED.items():

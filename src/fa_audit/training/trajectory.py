@@ -101,7 +101,7 @@ def check_history(
     last = history[-1]["test_accuracy"]
     if accuracy is not None and accuracy != last:
         raise AuditError(
-            f"{where}: its last row has the test accuracy {last}, but {accuracy} is given for "
-            "the same network: one of"
-            " them was altered. Delete both and run the training again."
+            f"{where}: its last row has the test accuracy {last}, but the training's result has"
+            f" {accuracy}, so that one of the two files was altered. Delete both files and run the"
+            " training again."
         )

@@ -40,9 +40,10 @@ _REGIME_NOTE = (
     "fire: mean ± sample standard deviation over the seeds in which they do."
 )
 _FOUR_CHECK_NOTE = (
-    "Four-check: the verdict over all seeds, by each check's mean distance from its limit, and the"
-    " number of seeds that have this verdict, for any reason; borderline: the t-interval of the"
-    " distances contains 0 (growth and gradient in decades, others as differences)."
+    "Four-check: the verdict over all seeds, which each check's mean distance from its limit"
+    " decides; then the number of seeds with this verdict, whichever checks fire. Borderline: the"
+    " t-interval of a distance contains 0. Distances are in decades for growth and gradient, else"
+    " differences."
 )
 
 _MAIN_AUDIT = (
