@@ -33,7 +33,7 @@ def draw(
 ) -> Figure:
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
     the seeds, joined to the mean accuracy with the rule's own frozen blocks. Two panels side by
-    side share their rows, which are sorted by accuracy in the left network, then in the right one.
+    side share the scale and the rows, which are sorted by accuracy in the left network, then in the right one.
     A variant of a rule has a row of its own.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
