@@ -33,8 +33,8 @@ def draw(
 ) -> Figure:
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
     the seeds, joined to the mean accuracy with the rule's own frozen blocks. Two panels side by
-    side share the scale and the rows, which are sorted by accuracy in the left network, then in the right one.
-    A variant of a rule has a row of its own.
+    side share the scale and the rows, which are sorted by accuracy in the left network, then in the
+    right one. A variant of a rule has a row of its own.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
