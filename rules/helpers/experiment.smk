@@ -95,7 +95,7 @@ GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
 # Snakemake deletes the outputs of a failed job and still records it as done (docs/workflow.md).
-# Every job therefore has a parameter `origin`, a digest of all that its inputs are made from. After
+# Jobs therefore have a parameter `origin`, a digest of all that their inputs are made from. After
 # an edit whose job failed, `origin` has changed, so that the next job asks for the lost file.
 ORIGINS = Origins(GRID, THRESHOLDS)
 

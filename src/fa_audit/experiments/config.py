@@ -252,7 +252,7 @@ class SettingEntry(Budget):
         return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
-        """Return the baselines that the entry lists; if it lists none, those that its runs need."""
+        """Return the entry's ``baselines``, which may be []; without this key, those its runs need."""
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)
         names = set()

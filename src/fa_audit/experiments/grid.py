@@ -96,8 +96,8 @@ class Setting:
         return found
 
     def _tuned(self, baseline: Run) -> list[str]:
-        """Return the setting's baselines that differ from `baseline` in naming a learning rate, as
-        snapshots of the same epoch if `baseline` is one.
+        """Return the setting's baselines that name a learning rate and equal `baseline` up to rate
+        and normalisation, as snapshots of its epoch if it is one.
         """
         names = []
         for listed in map(parse_run, self.baselines):

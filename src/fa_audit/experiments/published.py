@@ -101,7 +101,7 @@ class Entry(Strict):
             seed.
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
-        repeats: names other entries that say the same, so that this one is not counted.
+        repeats: what this number restates, in words; it is then not counted.
         decides: whether the number should show which of the paper's scripts made the setting.
     """
 

@@ -37,7 +37,8 @@ Shown = tuple[str, str, str, str, "Tidy"]
 def artefact_entry(
     config: Mapping[str, Any], grid: Grid, section: str, name: str
 ) -> dict[str, Any]:
-    """Return the configuration's entry of a figure or table, with all keys filled in.
+    """Return the configuration's entry of a figure or table; kind, settings and labels are
+    filled in.
 
     Raises:
         AuditError: the configuration has no such figure or table.

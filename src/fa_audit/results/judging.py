@@ -89,7 +89,7 @@ def combined(entry: Entry, measured: Measured) -> Measured:
 def _value(entry: Entry, values: Sequence[float]) -> Comparison:
     """Compare the mean with the published one.
 
-    They may differ by two pooled deviations if both are over seeds, else by the entry's tolerance.
+    They may differ by two pooled deviations if both have a deviation, else by `tolerance`.
     """
     own = summarise(values)
     allowed = entry.tolerance

@@ -31,7 +31,7 @@ def read_seeds(paths: Sequence[str | Path]) -> Judgement:
 
 
 def read_audit(path: str | Path) -> Audit:
-    """Read an audit and check its specification; errors: see these two functions."""
+    """Read an audit and check its specification; errors: see `Audit.read`, `check_spec`."""
     audit = Audit.read(path)
     check_spec(audit, path)
     return audit
