@@ -175,7 +175,7 @@ def searched_on(network):
 
 
 @pytest.mark.parametrize(
-    "setting, network, rules", [("field", "resmlp", 26), ("field_mlp", "mlp", 3)]
+    "setting, network, rules", [("field", "resmlp", 26), ("field_mlp", "mlp", 5)]
 )
 def test_the_field_has_what_its_search_chose(setting, network, rules):
     config, line_of = load_config(ROOT / "configs/board.yaml")
