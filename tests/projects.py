@@ -39,8 +39,9 @@ def copy_sources(folder):
         if (ROOT / name).is_file():
             shutil.copyfile(ROOT / name, folder / name)
             continue
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "provided")  # links to here
-        options = {"copy_function": shutil.copyfile, "ignore": ignore, "dirs_exist_ok": True}
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        options = {"copy_function": shutil.copyfile, "ignore": ignore, "symlinks": True}
+        shutil.rmtree(folder / name, ignore_errors=True)
         shutil.copytree(ROOT / name, folder / name, **options)
     return folder
 
