@@ -6,7 +6,7 @@
 The embedding has a matrix of its own if block 0 changes the width.
 
 Source: Nokland 2016.
-Constants: none; the variance 1/C is the paper's.
+Constants: none; the variance 1/C is from Hao, Wan, Zhai 2026.
 Cost: one forward, one backward, as BP.
 """
 

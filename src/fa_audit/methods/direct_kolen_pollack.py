@@ -1,9 +1,9 @@
 """Direct Kolen-Pollack: direct feedback alignment whose matrices learn like linear classifiers.
 
-    a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}, a partner of h_{l+1};
-    embedding: a partner of h_0
+    a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}
     B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B h_{l+1}^T e, under the weights'
         optimiser and decay
+    embedding: the same with a matrix for h_0
 
 The topmost matrix has the same gradient as a linear head's weight, so that their distance shrinks
 by 1 - lr * decay a step, as in Kolen-Pollack. According to the source, the other matrices learn to
@@ -13,9 +13,9 @@ Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initi
     in +-sqrt(6 / d), and the decay of the feedback are from the authors' code (webstah/dkp-gist,
     utils/gradfunctions.py).
 Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
-    with a rate that falls by a fifth every epoch); matrices for vectors even if states are maps;
-    the embedding's matrix. Our matrices learn from states with their skips, before any LayerNorm: a
-    head behind a LayerNorm has another gradient than the topmost matrix.
+    with a rate that falls by a fifth every epoch); matrices learn from a state's vector even if the
+    state is a map; the embedding's matrix. Our matrices learn from states with their skips, before
+    any LayerNorm: a head behind a LayerNorm has another gradient than the topmost matrix.
 Constants: none.
 Cost: as DFA, and the optimiser's step for the matrices.
 """

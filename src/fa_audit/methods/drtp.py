@@ -9,7 +9,7 @@ Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot tar
 Ours: the shift 1/C, with which the target sums to zero. Without it the target pushes all samples
     the same way at every step, and residual blocks have no bounded output that would limit this
     (docs/methods.md has the comparison).
-Constants: none; the variance 1/C is ours, as for DFA.
+Constants: none; the variance 1/C is that of `dfa`, our choice.
 Cost: one forward, one backward, as BP.
 """
 

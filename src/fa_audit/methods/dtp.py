@@ -12,12 +12,12 @@ J_l^T a_l.
 
 Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
 Ours: steps per sample (the authors' loss is a batch mean); noise relative to the rms (their states
-    are tanh units); inverses with 256 hidden units, of vectors even if states are maps, which learn
-    in the same step as the network.
+    are tanh units); inverses that have 256 hidden units, read and return vectors even if states are
+    maps, and learn in the same step as the network.
 Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
-    learning rate of 3e-3. Lee et al. have 0.34, and train inverses and network in turns, an epoch
-    each.
+    learning rate of 3e-3. The inverse_rate of Lee et al. is 0.34, and they train inverses and
+    network in turns, an epoch each.
 Cost: BP's, another forward pass of the blocks, three forward and one backward pass of the inverses.
 """
 

@@ -1,5 +1,5 @@
-"""Target propagation with a difference reconstruction loss: inverses learn on the way to the logits
-and back.
+"""Target propagation with a difference reconstruction loss: inverses learn to recover the noise
+added to a state from its effect on the logits.
 
     t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),
     t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})
@@ -18,8 +18,8 @@ D_l tends to A^T (A A^T + lambda)^{-1}, where A = D_{l+1} ... D_L J_l and lambda
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
 Constants: eta, sigma and damping (there a decay of the feedback) are those of the authors' code for
     CIFAR-10, rounded. In that code the loss is a batch mean, and noise has one size for all states.
-    inverse_rate is that of `dtp`, our choice. The authors have 0.28: ten epochs for the inverses
-    alone, then three steps of the inverses for each of the network.
+    inverse_rate is that of `dtp`, our choice. The authors' is 0.28, but their inverses first learn
+    alone for ten epochs, and then take three steps for every step of the network.
 Ours, as in DTP: steps per sample, noise relative to the rms, and the form of inverses; theirs are
     single tanh layers. g_L is linear, because credits raised the loss of a short training if g_L
     had a hidden layer.
@@ -88,7 +88,7 @@ class DTPDRL(DTP):
 
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:
-    """Carry `move`, of the state above or the logits, down through inverse `layer`: ``(B, d)``."""
+    """Return ``D_l(move)`` for ``l = layer``, ``(B, d)``; `move` is a change of ``h_{l+1}``."""
     last = layer == len(network.blocks)
     v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()
     found: Tensor = state[layer](v + move) - state[layer](v)

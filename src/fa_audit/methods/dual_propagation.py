@@ -15,7 +15,7 @@ A linear block's weights follow d times the mean state. As beta -> 0, a_l tends 
 with an error of order beta^2, or beta for another alpha. If F_l is linear, a_l is the gradient.
 
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
-    2402.08573), whose stable variant has 1 - alpha and alpha in these places.
+    2402.08573), whose stable variant nudges s^+ by 1 - alpha and s^- by alpha, as here.
 Constants: beta 0.01 is the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, which
     here would be a nudge as large as a cls token's state.
 Ours: F_l is the whole block, and s_l needs `steps` iterations. A single one would leave J_l at h_l,
@@ -61,8 +61,8 @@ class DualPropagation(Method):
     def _moves(
         self, network: Network, layer: int, h: Tensor, above: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return ``s^+ - h`` and ``h - s^-`` of `layer`, shaped like `h`; `above` is the difference
-        of the pair above.
+        """Return ``s^+ - h`` and ``h - s^-`` of `layer`, shaped like `h`; `above` is the next
+        layer's ``s^+ - s^-``.
         """
         plus = minus = torch.zeros_like(h)
         for _ in range(self.steps):

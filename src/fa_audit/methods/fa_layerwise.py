@@ -34,6 +34,6 @@ class FALayerwise(Transported):
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
         """Map every weight to its feedback partner in `state`."""
-        # Looked up by name: Kolen-Pollack's partners are parameters, others are buffers.
+        # state_dict() holds parameters (Kolen-Pollack's partners) and buffers (all other partners).
         partners = state.state_dict()
         return {weight: partners[name] for name, weight in partnered_weights(network)}

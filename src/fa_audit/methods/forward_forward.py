@@ -10,8 +10,8 @@
     wrong label: (y + 1 + floor(<x, r>) mod (C - 1)) mod C, with a new r ~ N(0, C^2) for every
         minibatch
 
-A label replaces the first C values of the image: by the image's largest value at the label, by its
-smallest elsewhere.
+A label is written over the first C values of the image: the image's largest value at the label's
+place, its smallest at the others.
 
 Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; all layers but the first classify.
     From his code (ffcode.zip, ffnew.m): the threshold d, one per unit; layers read states of rms 1.

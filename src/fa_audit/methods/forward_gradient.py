@@ -21,8 +21,8 @@ Ours: one n for a block, whose inner gradients are exact, where they perturb eve
 `credits` must not draw random numbers, nor may a sample's credit depend on its place in the
 batch. So n is a function of the image x, and this function changes with every minibatch: n =
 Phi^-1(2 |z - round(z)|), z = c W + w. Here c is 16 fixed random projections of x, and W and w are
-drawn from N(0, 10^2). Every n is normal up to 4.8. The n of two images are independent if the root
-mean square of the images' difference is above 0.1.
+drawn from N(0, 10^2). Every n_i is normal with |n_i| < 4.8. The n of two images are independent if
+the root mean square of the images' difference is above 0.1.
 Constants: the numbers of the last paragraph, ours.
 Cost: as `local_pred`, and the product with W.
 """
@@ -40,7 +40,7 @@ from fa_audit.methods.local_losses import LocalPred
 from fa_audit.methods.method import Credits, Network, Trace, added, one_hot, state_widths
 
 _PROJECTIONS, _TURNS = 16, 10.0
-# Probabilities keep this distance from 0 and 1, so that n lies within 4.8.
+# Probabilities keep this distance from 0 and 1, so that every |n_i| < 4.8.
 EDGE = 1e-6
 
 

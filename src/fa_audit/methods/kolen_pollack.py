@@ -9,8 +9,8 @@ it makes the same step as W.
 
 Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai
     2026.
-Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the paper's),
-    which is weak: over a run W - B shrinks by the factor exp(-sum of lr * decay).
+Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01 in Hao, Wan,
+    Zhai), which is weak: over a run W - B shrinks by the factor exp(-sum of lr * decay).
 Cost: as `usf`, and the optimiser's step for the feedback weights.
 """
 
@@ -34,6 +34,6 @@ class KolenPollack(FALayerwise):
         return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        # Both share one gradient: AdamW's step depends on the gradient alone.
+        # With its weight's gradient, a partner also takes its weight's AdamW step.
         for name, weight in partnered_weights(network):
             state[name].grad = weight.grad

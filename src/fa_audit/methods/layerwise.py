@@ -12,8 +12,9 @@ running statistics; the authors' code stops them.
 Source: Belilovsky, Eickenberg, Oyallon 2019 (arXiv 1812.11446), their linear auxiliary classifier
     (k = 1).
 Constants: none.
-Ours: the learning rate has one schedule, and each stage 1/L of its epochs, so that a training needs
-    L epochs or more (their code: 50 epochs and a schedule for each stage); the head always learns.
+Ours: one schedule of the learning rate for all stages, each of which has 1/L of the epochs, so that
+    a training needs at least L (their code: 50 epochs and a schedule for each stage); the head
+    always learns.
 Cost: as `local_pred`.
 """
 

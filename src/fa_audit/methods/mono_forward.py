@@ -1,4 +1,4 @@
-"""Mono-Forward: a matrix in every layer computes one goodness per class, which learns to classify.
+"""Mono-Forward: every layer learns to classify by a matrix that computes one goodness per class.
 
     G_l = relu(v) M_l^T,    v: vector of h_{l+1},    M_l in R^{C x d}, learned
     a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];
@@ -8,7 +8,8 @@
 Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
 class and no gradient. M reads the state after a ReLU, as the local nets of Nokland and
 Eidnes do in their own code. In bn_cnn and small_resnet states are rectified already, and only the
-bias differs. In a ViT h_0's cls token is the same for all images.
+bias differs. In a ViT all images have the same cls token in h_0, so that the loss there cannot
+separate them.
 
 Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{i-1} W_i), G_i = a_i
     M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not

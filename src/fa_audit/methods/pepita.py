@@ -16,7 +16,7 @@ Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and s
 Ours: range(x), because our pixels are standardised: 4.1 for a CIFAR-10 image with black and white,
     3.8 on average over augmented images; the head learns from the cross-entropy of the first pass,
     theirs from the error of the second; no dropout, which they share between the passes; states
-    of a block, with their skips; a block's gradient is exact and includes the slopes of its
+    after whole blocks, skips included; a block's gradient is exact and includes the slopes of its
     nonlinearities, which theirs leaves out.
 Constants: strength 0.05, theirs.
 Cost: two forward passes, one backward pass within blocks, and the product with F.
@@ -49,8 +49,8 @@ class PEPITA(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the differences of both passes' states, ``(B, d)``, and the objective, in which
-        only the second pass learns.
+        """Return the differences of both passes' states, ``(B, d)``, and an objective whose
+        gradient flows through the second pass only.
         """
         least, most = trace.x.flatten(1).aminmax(dim=1, keepdim=True)
         shift = (most - least) * (output_error(trace, labels) @ state.F.T)

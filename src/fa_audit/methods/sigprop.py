@@ -14,9 +14,10 @@ Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723). Their code
     (amassivek/signalpropagation) has S, LayerNorm and ReLU parallel to the first layer
     (ProjectionContextInput, learned), products in place of distances in all its losses, a loss with
     one target per class (v1_input_label_direct), and a last layer, here the head, that learns from
-    its detached input by cross-entropy. Their examples compare with the labels of the batch instead
-    (v9, v14, v15). In training, BatchNorm normalises labels apart from images, as in their code; in
-    audits it normalises both by the running statistics, which are those of images.
+    its detached input by cross-entropy. Their examples compare images with the labels of the batch,
+    not of all classes (v9, v14, v15). In training, BatchNorm normalises labels apart from images,
+    as in their code; in audits it normalises both by the running statistics, which are those of
+    images.
 Ours: blocks with skips; tokens; states that, unlike t_0, are not rectified.
 Constants: none.
 Cost: BP's, and passes of C labels.

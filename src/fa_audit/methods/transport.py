@@ -69,8 +69,8 @@ class Transported(Method):
         """Carry the gradient of the batch-mean loss down through the partners of head and blocks.
 
         Raises:
-            AuditError: no linear layer or convolution uses a weight; the credit would then go
-                through the weight itself.
+            AuditError: a weight reaches neither F.linear nor F.conv2d, so that its partner is
+                not used.
         """
         partners = self.partners(network, state)
         top = trace.head_input.detach().requires_grad_()

@@ -171,10 +171,10 @@ class DescribedNetwork(Network):
                 h = h.detach().clone().requires_grad_() * 1
             if not h.requires_grad:
                 raise self._error(
-                    f"no gradient reaches state {len(states)} ({place}) from the states before."
-                    " Expected a forward pass without detach(), torch.no_grad() and activation"
-                    " checkpointing with use_reentrant=True between states; docs/recipes.md"
-                    " shows how to leave a detach() out."
+                    f"no gradient reaches state {len(states)} ({place}), which is outside the"
+                    " autograd graph. Expected a forward pass without detach(), torch.no_grad() and"
+                    " activation checkpointing with use_reentrant=True between states;"
+                    " docs/recipes.md shows how to leave a detach() out."
                 )
             states.append(h.detach().clone())
             # If the model changes h in place later, this edge still belongs to its present value.
@@ -393,13 +393,14 @@ class DescribedNetwork(Network):
                 share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
-                # A noisy pass looks like a bypass; this check raises an error that says so.
+                # Noise looks like a bypass; if two passes differ, this check's error names noise.
                 check_repeats(self, few)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
                     f" whole: {100 * share:.3g} % of what the outputs know of the inputs"
-                    " goes past it. Put h = hook(h) with a fa_audit.HookPoint where everything"
-                    " passes, or audit it all the same: Description(..., partial=True)."
+                    " bypasses it. Put h = hook(h) with a fa_audit.HookPoint at a place that"
+                    " nothing bypasses, or audit this state all the same: Description(...,"
+                    " partial=True)."
                 )
 
     def _error(self, message: str) -> AuditError:
@@ -448,7 +449,8 @@ def _overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
     try:
         h.copy_(value)
     except RuntimeError:
-        # Several views of one tensor, an expanded one, or one made in inference mode.
+        # Torch refuses to write to an output of chunk or split, to an expanded tensor, and to one
+        # made in inference mode.
         return False
     return True
 
@@ -543,7 +545,9 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
                 proposal = best_proposal(model, x)
         if proposal is None:
             raise
-        raise type(error)(f"{error} These states are whole: {proposal.python}.") from error
+        raise type(error)(
+            f"{error} Pass a description whose states are whole: {proposal.python}."
+        ) from error
 
 
 def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:

@@ -32,8 +32,8 @@ class Vector(nn.Module):
 class Conv3x3(nn.Conv2d):
     """A 3 x 3 convolution without bias that keeps the resolution.
 
-    On a CPU it uses the channels-last memory format, which takes between two thirds and three
-    quarters of the time.
+    On a CPU it uses the channels-last memory format, which takes a quarter to a third less
+    time than the default.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -103,9 +103,7 @@ class Network(nn.Module):
         return _vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at all of
-        the state.
-        """
+        """Return the gradient ``(B, d)`` at a state's vector; `g` is the gradient at the state."""
         # Moving a spatial mean by delta moves every position by delta, hence the sum.
         return g.sum(dim=(2, 3)) if g.dim() == 4 else _vector_of(g)
 

@@ -94,7 +94,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
-    # 1 block with 33 % of the layers, at 1, 3
+    # 1 block with 33 % of the layers; states at 1, 3
     description=Description(("1", "3"), "all features")
     <BLANKLINE>
     # the same in a configuration
@@ -144,7 +144,7 @@ def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Pro
 def _candidates(model: nn.Module) -> list[Names]:
     """Group the modules with parameters by class and by container; return the names of each group.
 
-    Modules within others of their group are left out. Groups with most parameters come first.
+    A module inside another module of its group is left out. Groups with most parameters come first.
     """
     modules = dict(model.named_modules())
     groups: dict[Any, list[str]] = defaultdict(list)
@@ -173,9 +173,9 @@ def _fitting(
 ) -> DescribedNetwork | None:
     """Describe the model by the modules `names`; return None if information bypasses the states.
 
-    The states are the modules' outputs, or their inputs if these have more layers between them. A
-    module that reads the data is the embedding, and one that returns the outputs is the head: the
-    others are then tried without it.
+    The states are the modules' outputs, or their inputs if more layers lie between the inputs. A
+    module that reads the data is the embedding, and a module that returns the outputs is the head:
+    if nothing fits, such a module is left out and the remaining ones are tried.
     """
     inner = unwrapped(model)
     pattern = _pattern(inner, names)
@@ -196,7 +196,7 @@ def _fitting(
             states, _, logits = network.chain(x)
         except AuditError:
             continue
-        # Nothing bypasses the outputs and the data, either, but these are no hidden states.
+        # The outputs and the data, which nothing bypasses, are not hidden states.
         if equal(states[-1], logits.detach()) or (
             not network.heads and states[-1].shape == logits.shape
         ):
@@ -212,7 +212,9 @@ def _fitting(
 
 
 def _rank(network: DescribedNetwork) -> tuple[bool, int, bool]:
-    """Return a sort key: states with equally many dimensions first, then many blocks, one name."""
+    """Return a sort key. First come states that all have the same number of dimensions, then
+    larger numbers of blocks, then descriptions by one name or pattern.
+    """
     uneven = len(set(map(len, network.shapes))) > 1
     return uneven, -network.depth, not isinstance(network.description.blocks, str)
 
@@ -222,7 +224,7 @@ def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
     places = listed(network.names, 3)
     return Proposal(
         replace(network.description, reads=reading_of(network, x)),
-        f"{blocks} with {100 * network.covered:.0f} % of the layers, at {places}",
+        f"{blocks} with {100 * network.covered:.0f} % of the layers; states at {places}",
         network.covered,
     )
 

@@ -66,7 +66,8 @@ class Description:
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
             or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: the
             outputs show which.
-        partial: audit also states that some information bypasses; the report names the share.
+        partial: whether to audit states even if information bypasses them; the report names the
+            share.
         forward: in place of `blocks`, a function ``forward(model, x, mark)`` that runs a model that
             cannot be edited, calls ``h = mark(h)`` at every state, and returns the outputs.
     """
@@ -151,7 +152,7 @@ def _visit_output(place: Place, visit: Visit, returned: Any) -> Any:
     if not isinstance(returned, tuple | list) or not returned:
         return visit(place, returned)
     h = visit(place, returned[0])
-    # If nothing changed, return the same object: callers may compare it.
+    # If nothing changed, return the same object: the model may test for it with `is`.
     if h is returned[0]:
         return returned
     parts = [h, *returned[1:]]
@@ -252,7 +253,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
             output, copied = returned
             # The head may flatten or pool the last block's output.
             resized = place is reader and getattr(h, "shape", None) != output.shape
-            # The content is compared, too: a skip in place changes the same object.
+            # Compare the content, too: a skip added in place changes it and keeps the object.
             handed_on.append(resized or (h is output and equal(h, copied)))
         return h
 
@@ -439,7 +440,7 @@ class OneTensor(nn.Module):
 
 
 def layout_of(batch: Mapping[str, Any]) -> Layout:
-    """Assign to every tensor of a batch, except the labels, columns of one tensor.
+    """Assign columns of one tensor to every entry of a batch except the labels.
 
     Raises:
         AuditError: the batch has no labels, or an entry is not a tensor.

@@ -1,7 +1,5 @@
 """Run a network, and return its states, residuals and reference gradients.
 
-All other code that needs these calls this module.
-
 Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H,
 W)``.
 """
@@ -246,7 +244,7 @@ def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
 
 def _kept(model: nn.Module) -> list[Tensor]:
     """Return the tensors that modules keep as plain attributes, alone or in containers."""
-    # `seen` leaves out registered tensors, and containers that hold themselves.
+    # Registered tensors count as seen. A container that holds itself is walked only once.
     seen = set(map(id, (*model.parameters(), *model.buffers())))
     kept: list[Tensor] = []
     values: list[Any] = [vars(module) for module in model.modules()]
