@@ -129,13 +129,14 @@ def test_the_files_say_what_they_were_made_from(everything):
     assert made == set(ARTEFACTS)
 
 
-def test_the_scorecard_is_the_same_from_the_workflow_and_from_its_packed_audits(everything, capsys):
+def test_the_scorecard_is_the_same_from_the_workflow_and_from_its_packed_audits(
+    everything, capsys, monkeypatch
+):
     rows = pd.read_csv(everything / "results/scorecard.csv")
     assert rows["verdict"].tolist() == ["agrees", "not run", "agrees", "agrees"]
-    for folder in ("results", "results/tidy"):
-        published = f"{everything}/reference/published.yaml"
-        command = ["scorecard", "--from", f"{everything}/{folder}", "--published", published]
-        assert main(command) == 0
+    monkeypatch.chdir(everything)
+    for options in ([], ["--from", "results"], ["--from", "results/tidy"]):
+        assert main(["scorecard", "--published", "reference/published.yaml", *options]) == 0
         assert capsys.readouterr().out == (everything / "results/scorecard.md").read_text()
     path = everything / "results/audits/resmlp/bp/seed1.json"
     audit = Audit.read(path)

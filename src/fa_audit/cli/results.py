@@ -111,7 +111,7 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.results.scorecard import read_explanations, scorecard
     from fa_audit.results.scorecard_texts import summary_line, to_markdown, write_scorecard
 
-    own = Path("results")
+    own = Path("results/tidy")
     if options.folder is None and settings_in(own):
         options.folder = own
     folder = measured_folder(options.folder)
