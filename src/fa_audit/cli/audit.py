@@ -83,7 +83,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--draw",
         metavar="MODULE:NAME",
         help="my_file:draw, a function that returns credits from fresh random feedback, like the"
-        " argument `draw` of `fa_audit.diagnose`, to find the cosines of chance; default none",
+        " argument `draw` of `fa_audit.diagnose`, to find which cosines arise by chance; default"
+        " none",
     )
     add(
         "--directions",
@@ -193,9 +194,9 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
         return proposal.description
     suits = f" read by '{options.reads}'" if options.reads else ""
     raise AuditError(
-        f"{options.checkpoint}: found no states{suits} that provably hold all information and have"
-        " half of the layers between them; name modules (--blocks), or put h = hook(h) with a"
-        " fa_audit.HookPoint into the model."
+        f"{options.checkpoint}: found no states{suits} that provably hold all information, with at"
+        " least half of the layers between the first and the last; name modules (--blocks), or put"
+        " h = hook(h) with a fa_audit.HookPoint into the model."
     )
 
 
@@ -204,7 +205,7 @@ def _accuracy(option: str, text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError as error:
         raise AuditError(
-            f"{option}: found '{text}'; expected an accuracy, a fraction, with a model."
+            f"{option}: found '{text}'; expected for a model the baseline's accuracy, a fraction."
         ) from error
 
 

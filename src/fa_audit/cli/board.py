@@ -15,7 +15,7 @@ _MEASURED = "configs/measured.yaml"
 _KEY = (
     "rank: by accuracy; equal ranks: no run is better than another by a paired t-test\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
-    "fires: D1 growth, D2 gradient, C stability, D3 depth; ? if it is borderline\n"
+    "fires: D1 growth, D2 gradient, C stability, D3 depth; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"
 )
 
@@ -53,7 +53,10 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
 def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
     add = parser.add_argument
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
-    more = "folder of SETTING/audits.json, or `results`; default the project's reference/measured"
+    more = (
+        "folder that holds SETTING/audits.json, or the results folder of a workflow; default the"
+        " project's reference/measured"
+    )
     add("--from", dest="folder", type=Path, metavar="DIR", help=more)
     add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
     add(
@@ -96,7 +99,7 @@ def _draw(options: argparse.Namespace) -> int:
     more: dict[str, Any] = {"wide": True} if options.wide else {}
     if options.only:
         more["runs"] = options.only
-    # Print only after the last one: until then the progress bar fills this line.
+    # Print only after the last figure or table: until then the progress bar fills this line.
     made = list(artefacts_from(config, grid, folder, options.output, more))
     drawn = 0
     for name, problem in made:
@@ -115,7 +118,9 @@ def _draw_audits(options: argparse.Namespace) -> int:
     from fa_audit.results.own_audits import read_own, user_audits
 
     if options.folder or options.configfile:
-        raise AuditError("draw: found AUDIT and --from or --configfile; expected one of them.")
+        raise AuditError(
+            "draw: found AUDIT with --from or --configfile; give AUDIT or these options."
+        )
     tidy = user_audits(read_own(options.audits)).only(options.only)
     absent = {
         "deep_cosine": "no audit has credits: the cosine by layer is not drawn",

@@ -189,8 +189,8 @@ class SettingEntry(Budget):
     )
     baselines: Different[BaselineName] = Field(
         [],
-        description="frozen or shallow runs such as dfa+frozen; by default bp+frozen, bp+shallow"
-        " and every method's own",
+        description="frozen or shallow runs such as dfa+frozen; default: bp+frozen, bp+shallow"
+        " and every method's own frozen baseline",
     )
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],
@@ -252,7 +252,7 @@ class SettingEntry(Budget):
         return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
-        """Return the entry's ``baselines``, which may be []; without this key, those its runs need."""
+        """Return the entry's ``baselines``, even if empty; without this key, those of its runs."""
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)
         names = set()
@@ -348,7 +348,7 @@ class Artefact(Strict):
     )
     settings: Different[str] = Field(
         min_length=1,
-        description="settings, or blocks with 'vary', in the order of display",
+        description="names of settings, or of entries with 'vary', in the order of display",
     )
     title: str = Field(description="the title")
     runs: Different[RunText] = Field([], min_length=1, description="runs to show; default all")

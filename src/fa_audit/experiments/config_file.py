@@ -23,7 +23,7 @@ _PLAIN = {
     "bool": "true|false",
     "timestamp": "(?!)",
 }
-# Most values in a file: YAML's aliases of aliases could stand for any number of them.
+# Largest number of values in a file. Aliases of aliases let a short YAML file have any number.
 _MOST_VALUES = 100_000
 _EXPECTED = "expected YAML or JSON in UTF-8"
 
@@ -103,7 +103,10 @@ def _file_above(path: str | Path, name: str, where: str) -> str:
 
 
 def typed(value: Any) -> Any:
-    """Convert texts that spell numbers: Snakemake leaves those inside a ``--config`` mapping."""
+    """Convert texts that spell numbers or flags.
+
+    Snakemake does not convert those inside a ``--config`` mapping.
+    """
     if isinstance(value, dict):
         return {key: typed(child) for key, child in value.items()}
     if isinstance(value, list):
@@ -115,7 +118,7 @@ def typed(value: Any) -> Any:
 
 
 def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
-    """Return the content of a file and its lines."""
+    """Return the content of a file, and the line of every value."""
     config = None
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -178,7 +181,7 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
 
 def _check_plain(node: yaml.Node) -> None:
     kind = node.tag.rpartition(":")[2]
-    # A quoted scalar has a style, and is a text.
+    # A quoted scalar has a style; YAML reads it as text.
     if not isinstance(node, yaml.ScalarNode) or node.style is not None or kind not in _PLAIN:
         return
     if not re.fullmatch(_PLAIN[kind], node.value, re.IGNORECASE):

@@ -70,7 +70,7 @@ class Costs:
 
         If the training itself was not measured, its method without frozen blocks stands for it, or
         else the time of backpropagation multiplied by the method's declared `relative_time`.
-        Penalties and random targets cost next to nothing.
+        Penalties and random targets add next to nothing.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)
@@ -92,18 +92,18 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for a training; a CPU's if the device was not measured."""
+        """Return the minutes to request for a training; measured on a CPU if not on `device`."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
         return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for an audit; a CPU's if the device was not measured."""
+        """Return the minutes to request for an audit; measured on a CPU if not on `device`."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory to request for a training; a CPU's if the GPU was not measured."""
+        """Return the main memory to request for training; measured on a CPU if not on `device`."""
         row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
             row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
@@ -141,7 +141,7 @@ class Costs:
 
 
 def _minutes(hours: float) -> int:
-    """Return the minutes to ask a cluster for: twice the estimate, plus the start."""
+    """Return the minutes to ask a cluster for: twice the estimate, plus the start-up time."""
     return round(_START_MINUTES + _MARGIN * 60 * hours)
 
 

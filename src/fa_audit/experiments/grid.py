@@ -59,7 +59,8 @@ class Setting:
         if run in names:
             return True
         asked = parse_run(run)
-        # Refuse the last epoch's snapshot and other spellings, which would name a second file.
+        # Refuse the last epoch's snapshot, which is the run itself, and unusual spellings of a run:
+        # both would give one network a second file.
         is_early = asked.until < self.common["epochs"]
         return is_early and str(asked.whole) in names and str(asked) == run
 
@@ -96,8 +97,8 @@ class Setting:
         return found
 
     def _tuned(self, baseline: Run) -> list[str]:
-        """Return the setting's baselines that name a learning rate and equal `baseline` up to rate
-        and normalisation, as snapshots of its epoch if it is one.
+        """Return the setting's baselines that name a learning rate and differ from `baseline` in
+        rate and normalisation only. If `baseline` is a snapshot, they are snapshots of its epoch.
         """
         names = []
         for listed in map(parse_run, self.baselines):
@@ -144,7 +145,7 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Return the names of settings, given by their own names or their blocks', in order."""
+        """Return the settings that `names` lists, in order; a block stands for all its settings."""
         found = []
         for name in names:
             for setting in self.settings.values():

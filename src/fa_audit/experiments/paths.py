@@ -77,7 +77,7 @@ def data_file(dataset: str) -> str:
 
 
 def tidy_file(name: str, setting: str = "") -> str:
-    """Return the path of the tidy table `name`, one of `TIDY`, for one setting; default for all."""
+    """Return the path of the tidy table `name` (one of `TIDY`), of one setting or else of all."""
     return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
 
 

@@ -16,7 +16,7 @@ _NOTE = """\
 Shared: trained in an earlier row. Done: trained, and up to date.
 Hours: outstanding trainings and audits, one job at a time, from
 results/benchmarks/ if a seed of the run is done, else benchmarks/costs.json.
-'~': estimated by backpropagation, or by the method without frozen blocks.
+'~': estimated from backpropagation, or from the method without frozen blocks.
 '?': some networks were never measured; run python benchmarks/costs.py,
 with --device cuda on a GPU."""
 
@@ -28,7 +28,8 @@ def plan_table(
     first block.
 
     Args:
-        networks, audits: the networks and audits that the targets need; true if outstanding.
+        networks, audits: every network and audit that the targets need -> whether it is
+            outstanding.
     """
     blocks: dict[str, list[RunKey]] = {setting.block: [] for setting in grid.settings.values()}
     for key in networks:
@@ -50,8 +51,8 @@ def plan_table(
     replaced = _replaced_settings(grid, networks)
     if replaced:
         lines.append(
-            f"Replaces networks in results/ that have other specifications, of {listed(replaced)}."
-            " To keep them, give the settings other names."
+            "Replaces networks in results/, because the specifications of"
+            f" {listed(replaced)} have changed. To keep them, give the settings other names."
         )
     return "\n".join(lines)
 

@@ -51,9 +51,9 @@ _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
-# Columns of the tidy tables of runs, layers and trajectories with which a published number may be
-# compared, by the fields `layer` and `epoch` that its entry must have. A column of verdicts has the
-# possible answers, a column of numbers has none, and a first epoch is a number or `NEVER`.
+# Columns of the tidy tables with which a published number may be compared, grouped by the fields
+# (`layer`, `epoch`) that its entry must have. Each column has its possible answers: several for a
+# verdict, none for a number, `NEVER` for an epoch that may not exist.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -91,7 +91,7 @@ class Entry(Strict):
         quantity: a column of the tidy tables.
         run: the run that the number belongs to; for an order, a list of runs, best first.
         layer, epoch: state or block, and epoch of the trajectory, if the quantity needs them.
-        samples: number of test samples that it was measured on.
+        samples: number of test samples on which the number was measured.
         kind: the rule by which it is compared (docs/reproduction.md).
         value: a number, or the answer of a verdict.
         deviation: standard deviation over the n averaged numbers; `tolerance` replaces it if it is
@@ -102,7 +102,7 @@ class Entry(Strict):
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
         repeats: what this number restates, in words; it is then not counted.
-        decides: whether the number should show which of the paper's scripts made the setting.
+        decides: whether the number serves to tell which of the paper's scripts made the setting.
     """
 
     quantity: str
@@ -130,7 +130,7 @@ class Entry(Strict):
 
     @property
     def runs(self) -> list[str]:
-        """Return the run that the number belongs to; for an order all runs, best first."""
+        """Return the number's run, as a list; for an order, all its runs, best first."""
         return [self.run] if isinstance(self.run, str) else self.run
 
     @property
@@ -223,8 +223,8 @@ _ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$")]
 
 
 class Experiment(Strict, extra="allow"):
-    """A published experiment: its script, the reason to assume that script, and the keys of a
-    setting.
+    """A published experiment: its script, the reason to assume that script, and as extra fields
+    the keys of a setting in a configuration.
 
     Attributes:
         excluded: why its numbers are shown but not counted; empty if they count.
@@ -240,7 +240,7 @@ class Published(Strict):
 
     Attributes:
         claims: the paper's claims by name.
-        scripts: for every script, the keys of a setting that all its trainings share.
+        scripts: for every script, the options that all its trainings share.
         released: the released script; default the last one.
     """
 
@@ -280,7 +280,7 @@ class Published(Strict):
         return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 
     def specs(self, entry: Entry, script: str) -> dict[str, dict[str, Any]]:
-        """Return the specifications of an entry's runs, as a script trains them."""
+        """Return the specification by which `script` trains each of an entry's runs."""
         seed = entry.seeds[0]
         return {run: self.spec(RunKey(entry.setting, run, seed), script) for run in entry.all_runs}
 
@@ -289,7 +289,7 @@ class Published(Strict):
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the configuration's runs that equal a published run as any script trains it."""
+        """Return the runs in a configuration that equal a published run of at least one script."""
         wanted = set()
         for key in self.run_keys():
             wanted |= {identity(self.spec(key, script), key.seed) for script in self.experiments}

@@ -81,7 +81,7 @@ class Run:
 
     @property
     def whole(self) -> Run:
-        """Return the run that trains to the last epoch, of which this may be a snapshot."""
+        """Return the run that trains to the last epoch; this run may be a snapshot of it."""
         return replace(self, snapshot=None)
 
     @property
@@ -362,7 +362,7 @@ class RunSpec:
         return digest_of(self.to_dict())[:8]
 
 
-# Pairs are mappings in a file: JSON has no tuples.
+# Fields that hold pairs. In a file they are mappings.
 _PAIRS = {
     "architecture_options": dict[Text, _OptionNumber | bool | Text],
     "monitor": dict[Text, float],
@@ -370,7 +370,7 @@ _PAIRS = {
 PAPER = {field.name: field.default for field in fields(RunSpec)}
 _FIELDS = tuple(PAPER)
 DEPARTURES = {name: PAPER[name] for name in (*OWN_OPTIONS, "snapshot")}
-# The type and range of every field as a file has it.
+# Type and range of every field, as stored in a file.
 IN_A_FILE: dict[str, Any] = {**get_type_hints(RunSpec, include_extras=True), **_PAIRS}
 SpecFile = create_model(
     "SpecFile",

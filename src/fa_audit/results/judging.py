@@ -25,7 +25,7 @@ class Comparison:
     Attributes:
         verdict: agrees, differs or not run.
         rule: the rule by which they were compared, with its numbers.
-        reproduced: the measured mean over seeds, the seeds' verdict, or the runs in order.
+        reproduced: the measured mean over seeds, the seeds' verdict, or the runs by falling mean.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
         numbers: the compared numbers, by run and seed.
@@ -104,7 +104,7 @@ def _value(entry: Entry, values: Sequence[float]) -> Comparison:
 
 
 def _magnitude(entry: Entry, values: Sequence[float]) -> Comparison:
-    """Compare the geometric mean with the published value, which must have its sign."""
+    """Compare the geometric mean with the published value; all seeds must have its sign."""
     own = summarise(values)
     ratios = [value / entry.value for value in values]
     rule = f"mean / {entry.value:g} within {1 / _FACTOR:g} to {_FACTOR:g}"

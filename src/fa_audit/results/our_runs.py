@@ -37,8 +37,8 @@ class OurRuns:
             by_cosine=by_cosine(tidy),
             first_reference_flag_1024=_first_below(tidy),
         )
-        # A published number may belong to a layer, an epoch, both or neither. For an epoch alone
-        # the row of any layer serves: they share the accuracy.
+        # A published number may belong to a layer, an epoch, both or neither. If it has an
+        # epoch but no layer, any row of the epoch serves: all have the same accuracy and loss.
         self._rows = {
             (): _by_place(runs),
             LAYER: _by_place(tidy.layers, *LAYER),
@@ -71,13 +71,13 @@ class OurRuns:
         return found
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
-        """Return the measured number, NaN if it is missing, or for a verdict its text."""
+        """Return the measured number, NaN if it is missing; for a verdict, the answer as text."""
         places = [getattr(entry, name) for name in entry.places]
         row, column = self._rows[entry.places].get((key, *places), {}), entry.quantity
         if entry.samples != BATCH:
             column += f"_{entry.samples}"
         cell = row.get(column)
-        # If nothing was measured on as many samples as the source's, take the value on 128.
+        # If nothing was measured on the published number of samples, take the value on 128.
         if pd.isna(cell) and places:
             cell = row.get(entry.quantity)
             # One sample's gradient of the mean loss is proportional to 1 / samples.
@@ -89,7 +89,7 @@ class OurRuns:
 
     def _answer(self, entry: Entry, key: RunKey, cell: Any) -> str:
         if pd.isna(cell):
-            # No flag fires on NaN norms, so only finite ones can answer 'never'.
+            # No flag fires on NaN norms, so only runs with finite numbers can answer 'never'.
             finite = plain(self._rows[()][key,].get("finite")) != "false"
             return NEVER if NEVER in entry.answers and finite else _ABSENT
         if isinstance(cell, str):

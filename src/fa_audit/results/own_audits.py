@@ -83,7 +83,8 @@ def _named(
     """Name the setting and run of every audit for the tables.
 
     Args:
-        ending: appended to every run's name; in repeated names ``{}`` becomes a number.
+        ending: appended to every run's name; its ``{}`` becomes ", 2" and so on if a name repeats,
+            else nothing.
     """
     taken: Counter[tuple[str, str]] = Counter()
     audits = []

@@ -1,4 +1,7 @@
-"""Compare every published number with measured ones: rows, sums and claims. Imports no torch."""
+"""Compare every published number with ours, and count how many agree, in all and by claim.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,7 @@ def _by_seed(values: Mapping[int, Any]) -> str:
 
 
 def _decides(script: str, every: Mapping[str, Comparison]) -> str:
-    """Return whether a number agrees only with its setting's script."""
+    """Return whether a number tells its script: it must agree with runs of that script only."""
     own = every[script].verdict
     others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:
@@ -179,7 +182,7 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of trained networks that have three seeds or more on both sides."""
+    """Return the rows of trained networks with three seeds or more, both published and ours."""
     seeds = rows[["n", "published_n"]].min(axis=1)
     return rows[rows["trained"].astype(bool) & (seeds >= _SEVERAL)]
 

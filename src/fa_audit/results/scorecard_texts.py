@@ -23,7 +23,7 @@ _NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule", "other sc
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """Return the headline: how many published numbers agree, in all and with several seeds."""
+    """Return the headline: how many numbers agree, of all and of those `with_seeds`."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
         f"{_share(every)}; {several.agree} of {several.run} for trained networks with three seeds"
@@ -32,7 +32,7 @@ def summary_line(rows: pd.DataFrame) -> str:
 
 
 def short_sum(rows: pd.DataFrame) -> str:
-    """Return the counts of numbers that agree and that were not run."""
+    """Return how many of the measured numbers agree, and how many were not run."""
     found = sum_of(counted(rows))
     return f"{found.agree} of {found.run} agree{_percent(found)}, {found.not_run} not run"
 
@@ -65,7 +65,7 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
         cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
         tables.append(Table("The paper's claims", _CLAIMS, tuple(cells)))
     if len(different):
-        title = f"Different, and why ({len(different)}, {len(counted(different))} counted)"
+        title = f"Different, and why ({len(different)}, of which {len(counted(different))} count)"
         tables.append(Table(title, _NUMBERS, tuple(map(_cells, different.to_dict("records")))))
     return text + "\n".join(f"## {formats.to_markdown(table)}" for table in tables)
 

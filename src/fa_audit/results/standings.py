@@ -48,7 +48,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # A snapshot is compared with frozen blocks of the same epoch, from its audit.
+    # Snapshots keep the baselines of their audits: frozen blocks after the same epoch.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # Of several baselines the most accurate counts: a weak one would make the margin too large.

@@ -164,7 +164,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]
     row = _key(audit)
-    # A specification leaves out these options at their defaults; an external model has none.
+    # A specification leaves out the defaults `DEPARTURES`. External models have no specification.
     defaults = DEPARTURES if audit.spec else {}
     for name in (*_OF_SPEC, *OWN_OPTIONS):
         row[name] = spec.get(name, defaults.get(name))

@@ -14,7 +14,7 @@ from fa_audit.results.tidy import judged, read_tidy
 
 
 def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
-    """Yield a heading per setting and a line per run; skip settings without packed audits."""
+    """Yield a heading per setting and a line per run; skip settings without audits.json."""
     for setting in settings:
         path = Path(evidence_files([setting])[0])
         if path.exists():

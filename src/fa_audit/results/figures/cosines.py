@@ -86,7 +86,8 @@ def _by_layer(
 ) -> dict[str, pd.DataFrame]:
     """Draw columns of the layers against the depth, a panel each; return the rows of every run."""
     table = tidy.layers.sort_values("layer", kind="stable")
-    # A marker is hollow if its gradient, or the one that its cosine uses, is below the limit.
+    # A gradient's marker is hollow if the gradient is below the limit; a cosine's marker, if the
+    # gradient at the block's output is.
     below = pd.Series(
         CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor), table.index
     )

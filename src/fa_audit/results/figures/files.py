@@ -60,6 +60,6 @@ def _limits(tidy: Tidy) -> DiagnosticThresholds:
         if audit.thresholds != first.thresholds:
             raise AuditError(
                 f"{audit.setting}/{audit.run}: judged by other limits than"
-                f" {first.setting}/{first.run}; expected the same in one figure. Draw them apart."
+                f" {first.setting}/{first.run}; expected the same in one figure. Draw two figures."
             )
     return first.thresholds

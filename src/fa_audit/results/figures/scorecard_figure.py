@@ -21,10 +21,10 @@ _MARKS = {
 @style.styled
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     """Published numbers against ours, of the same network, data, training and seeds. A row is a
-    setting, with the counts of its numbers that agree and that were not run. A mark is a number;
-    its position is the distance from the published one, in units of what its rule allows. Numbers
-    farther away are drawn at the edge. Bounds, verdicts and orders have no distance; they are only
-    counted.
+    setting; its name says how many of the numbers that were run agree, and how many were not run. A
+    mark is a number; its position is the distance from the published one, in units of what its rule
+    allows. Numbers farther away are drawn at the edge. Bounds, verdicts and orders have no
+    distance; they are only counted.
     """
     count = counted(rows)
     settings = dict(list(count.groupby("setting", sort=False)))

@@ -68,11 +68,11 @@ def verdict_matrix(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
-    (columns); a run that was not made has no square. FAIL is a verdict of three checks, walk-back
-    of the four checks only. Below the verdict are the checks that fire or are borderline, by the
-    mean over seeds: D1 growth of states, D2 reference gradient, C cross-batch stability, D3 depth
-    utility. The infinity sign means a state, gradient or logit that is not finite, a question mark
-    a 95 % interval that contains the limit.
+    (columns); a run that was not made has no square. FAIL means that the three-check verdict is
+    against the run, walk-back that only the four-check verdict is. Below the verdict are the checks
+    that fire or are borderline, by the mean over seeds: D1 growth of states, D2 reference gradient,
+    C cross-batch stability, D3 depth utility. The infinity sign means a state, gradient or logit
+    that is not finite, a question mark a 95 % interval that contains the limit.
     """
     order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):
@@ -105,13 +105,14 @@ def decision_utility(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """Claims that a reader of each kind of report would withdraw. A cell has the number of networks
-    withdrawn / the number for which the report has what it needs, over all seeds and settings;
-    darker is more, "n/a" means none. "Accuracy only" withdraws nothing, because it compares with
-    nothing. "+ cosine" withdraws a network if the cosine between credit and gradient, averaged
-    over all blocks, is not above 0. "+ shallow baseline": if the accuracy is not above that of the
-    same network without blocks, trained by backpropagation. "+ D1" to "+ D3": if this check fires.
-    "Full protocol": if the four-check verdict is "needs walk-back"; incomplete verdicts are not
-    counted. Rows are sorted by mean accuracy, best first.
+    whose claim is withdrawn / the number for which the report has what it needs, over all seeds and
+    settings; the larger this fraction, the darker the cell. "n/a": the report never has what it
+    needs. "Accuracy only" withdraws nothing, because it compares with nothing. "+ cosine" withdraws
+    a claim if the cosine between credit and gradient, averaged over all blocks, is not above 0.
+    "+ shallow baseline": if the accuracy is not above that of the same network without blocks,
+    trained by backpropagation. "+ D1" to "+ D3": if this check fires. "Full protocol": if the
+    four-check verdict is "needs walk-back"; incomplete verdicts are not counted. Rows are sorted by
+    mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
     order, cells = rank_runs(tidy.runs), {}

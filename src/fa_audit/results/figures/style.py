@@ -33,10 +33,10 @@ WIDTH = 5.5  # inches: a text block of one column; figures are printed at this s
 WIDE = 7.0  # inches: a page of two columns
 SMALL = 7  # points, for everything but titles and axis labels
 
-# Method -> colour and marker in every figure; arrows mean "off the scale", grey circles baselines.
-# The first colours are those of Okabe and Ito (2008) without yellow, which is hard to see as a thin
-# line on white. The others differ as much, also for readers with red-green blindness. A method's
-# marker tells the same as its colour.
+# Method -> colour and marker in every figure. No method has an arrow, which means "off the scale",
+# or a grey circle, which means a baseline. The first colours are those of Okabe and Ito (2008)
+# without yellow, which is hard to see as a thin line on white. Some of the others look alike to
+# readers with red-green blindness, so no two methods share a marker.
 LOOKS = {
     "bp": ("#000000", "o"),
     "fa": ("#E69F00", "s"),
@@ -70,7 +70,7 @@ LOOKS = {
 # User-defined methods have one of these markers with one of these colours.
 _FREE_MARKERS = ("8", "H", r"$\clubsuit$", r"$\spadesuit$")
 _FREE_COLOURS = ("#661100", "#44AA99", "#AA4499", "#DDAA33")
-# Variants of a method have half of its marker, and broken lines.
+# Variants of a method have its marker, half filled, and broken lines.
 _FILLS = ("left", "bottom", "right", "top")
 _LINES = ("--", ":", "-.")
 
@@ -218,7 +218,7 @@ def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Loo
 def mean_entries(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, Look]:
-    """Return legend entries: each run with the number of seeds in its means, then seeds and means.
+    """Return legend entries for every run, with its number of seeds, for a seed and for a mean.
 
     Args:
         groups: the rows of every run.
@@ -300,7 +300,7 @@ def _variant(part: str) -> str:
 
 def log_scale(ax: Axes, axis: str = "y") -> None:
     """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
-    # By default matplotlib would draw a line to a zero far out of the panel.
+    # By default matplotlib draws 0 as a tiny value, so that a line to it leaves the panel.
     getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
     ax.minorticks_off()
 
@@ -358,7 +358,7 @@ def name_rows(ax: Axes, labels: Sequence[str]) -> None:
 
 
 def rows_height(labels: Collection[str], lines: int = 1) -> float:
-    """Return the height in inches of rows that fit the tallest label, or `lines` of text."""
+    """Return the height in inches of all rows; each fits the tallest label and `lines` lines."""
     tallest = max([lines, *(label.count("\n") + 1 for label in labels)])
     return len(labels) * (0.125 * tallest + 0.1)
 
@@ -423,9 +423,11 @@ def points(
 def seeds_and_means(
     ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, hollow: str = ""
 ) -> None:
-    """Draw one column against another for every run: its seeds over a line through their means.
+    """Draw one column against another for every run: a line of means over seeds, and on top of it a
+    marker for each seed.
 
-    The best run is on top. A line is interrupted where a value is infinite or none was measured.
+    The best run is drawn last, on top. A line is interrupted where a value is infinite or none was
+    measured.
 
     Args:
         hollow: name of a boolean column, True for unfilled markers.

@@ -46,7 +46,7 @@ def draw(
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
         values = kind.scale * runs[kind.column]
-        # An infinite number fires a check with an upper limit; others cannot use it.
+        # An infinite value fires a check with an upper limit; others count as not evaluated.
         values = values.where(np.isfinite(values) | (kind.side == "above"))
         at = _sweep(kind, values, limit)
         elsewhere = fired.drop(columns=kind.label).any(axis=1)
@@ -73,7 +73,9 @@ def draw(
 
 
 def _sweep(kind: Check, values: pd.Series, limit: float) -> np.ndarray:
-    """Return rising thresholds: every value (where the outcome changes), the limit, two ends."""
+    """Return rising thresholds: the limit, every value on the axis, since an outcome changes there,
+    and one threshold beyond each end.
+    """
     inner = np.unique([*values[np.isfinite(values)], limit])
     if kind.unit == "factor":
         inner = inner[inner > 0]
@@ -95,7 +97,7 @@ def _curve(
 
     Args:
         at: the thresholds, shape (T,).
-        values: the number of each network that the check decides on, shape (n,).
+        values: the check's value for each network, shape (n,).
         elsewhere: whether another check fires on each network, at the protocol's thresholds.
     """
     if values.empty:

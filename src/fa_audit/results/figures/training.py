@@ -25,7 +25,7 @@ _PANELS = {  # column of the trajectories -> its axis
     "grad_norm": "median $\\|g_L\\|$",
     "test_accuracy": "test accuracy",
 }
-# Panel -> the column of the runs with the epoch in which its check first fired.
+# Panel -> the column of the runs table that has the epoch at which the panel's check first fired.
 _FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}
 
 
@@ -39,8 +39,8 @@ def trajectories(
     which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the
     norms.
     """
-    # Draw a run and its snapshots as one curve, in which only a snapshot has epoch 0. Other facts
-    # of the run are those of its last network.
+    # Draw a run and its snapshots as one curve, since only a snapshot can have rows of epoch 0. The
+    # curve's rank and rings are those of the run's last network.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
     runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
@@ -107,7 +107,7 @@ def _curves(
     style.whole_numbers(ax, 5)
 
 
-# --- over training at every penalty, and against it
+# --- over training at every penalty, and against the penalty
 
 _AGAINST_PENALTY = {  # column of the runs -> title and axis of its panel
     f"deep_cosine{AT_INPUT}": ("(c) Deep cosine", "at inputs of blocks $l \\geq 1$"),
@@ -183,7 +183,7 @@ def _over_time(
 
 
 def _nulls_and_baselines(cosine: Axes, accuracy: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Draw cosines of fresh feedback as bars, and accuracies of own frozen baselines as lines."""
+    """Draw cosines under fresh feedback as bars, and mean own frozen accuracies as lines."""
     looks = style.run_styles(groups)
     for method, rows in groups.items():
         colour = looks[method]["color"]
@@ -191,7 +191,7 @@ def _nulls_and_baselines(cosine: Axes, accuracy: Axes, groups: Mapping[str, pd.D
         low, height = draws[_NULL] - 2 * draws[_NULL_STD], 4 * draws[_NULL_STD]
         look = {"color": colour, "alpha": 0.35, "linewidth": 0, "zorder": 1}
         cosine.bar(draws.index, height, 0.6, bottom=low, **look)
-        # The own frozen baseline has no penalty, so all penalties share one.
+        # The own frozen baseline has no penalty, so a method's runs at all penalties share it.
         frozen = rows.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"].mean()
         accuracy.axhline(frozen, color=colour, zorder=1, **_FROZEN)
     style.percent_scale(accuracy)

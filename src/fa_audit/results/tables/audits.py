@@ -40,10 +40,9 @@ _REGIME_NOTE = (
     "fire: mean ± sample standard deviation over the seeds in which they do."
 )
 _FOUR_CHECK_NOTE = (
-    "Four-check: the verdict over all seeds, which each check's mean distance from its limit"
-    " decides; then the number of seeds with this verdict, whichever checks fire. Borderline: the"
-    " t-interval of a distance contains 0. Distances are in decades for growth and gradient, else"
-    " differences."
+    "Four-check: the verdict over all seeds, decided by each check's mean distance from its limit;"
+    " then the number of seeds with this verdict, whichever checks fire. Borderline: the t-interval"
+    " of a distance contains 0. Distances are in decades for growth and gradient, else differences."
 )
 
 _MAIN_AUDIT = (
@@ -176,13 +175,13 @@ _NULL_CALIBRATION = (
     _GRADIENT,
 )
 _NULL_CALIBRATION_NOTE = (
-    "Deep cosine: credit under the training feedback with the gradient, without epsilon, mean over "
-    "the blocks l >= 1; null: mean and sample standard deviation of the same over 20 feedback "
-    "draws that the network has never seen; z: deep cosine minus null mean, in null deviations, "
-    "seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep cosine with "
-    "norms clamped at 1e-8. All are means over seeds, ± their sample standard deviation; "
-    "||g_L||: median over seeds. Methods without random feedback have no null; draws that all "
-    "give the same cosine have no z."
+    "Deep cosine: of the gradient and the credit under the training feedback, norms not clamped, "
+    "mean over the blocks l >= 1; null: mean and sample standard deviation of the same over 20 "
+    "feedback draws that the network has never seen; z: deep cosine minus null mean, in null "
+    "deviations, seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep "
+    "cosine with norms clamped at 1e-8. All are means over seeds, ± their sample standard "
+    "deviation; ||g_L||: median over seeds. Methods without random feedback have no null; draws "
+    "that all give the same cosine have no z."
 )
 
 

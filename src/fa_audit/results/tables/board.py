@@ -83,14 +83,16 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
         narrow: shorten the table for a terminal: only the checks that fire, no claims.
 
     Raises:
-        AuditError: all runs are baselines, or all networks are those of sources.
+        AuditError: all runs are baselines, or all networks are those of a rule's own source.
     """
     ranked = with_standings(tidy)
     sources = {entry.get("setting") for entry in claims_of_sources().values()}
     accuracies = tidy.runs.groupby(["setting", "method"])["accuracy"].mean()
     settings = tuple(name for name in ranked.settings if name not in sources)
     if not settings:
-        raise AuditError("board: found only networks of sources; expected others.")
+        raise AuditError(
+            "board: found only settings that claims.yaml names, which get no rows; expected others."
+        )
 
     def reached(group: pd.DataFrame) -> str:
         return _reached(group["method"].iloc[0], accuracies)
