@@ -5,7 +5,7 @@ A model can replace its own backward pass: by autograd functions that implement 
 by straight-through or surrogate gradients, by ``detach``. Only models in which `custom_parts` finds
 such a part are compared.
 
-Shapes: B batch, d width of a state, M directions.
+A move is a vector that is added to a state. Shapes: B batch, d width of a state, M moves.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
 SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is checked
-# Step lengths relative to the state's length; those most likely to decide come first.
+# Step lengths relative to the state's norm; those most likely to decide come first.
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
-# Slopes are taken at this relative distance from a state: kinks and ties lie exactly at states.
+# Slopes are taken at this relative distance from a state, since kinks and ties lie exactly at it.
 _AWAY = 1e-2
 # Largest relative error of a correct derivative, due to the step's square and to crossed kinks.
 TOLERANCE = 1e-3
-# Two slopes agree if their distance is at most this share of their distance from the gradient.
-# Slopes that are mere rounding never do: their error grows tenfold from step to step.
+# Slopes at two steps agree if they differ by at most this share of their difference from the
+# prediction. Mere rounding errors never agree: a tenfold shorter step makes them tenfold larger.
 _CLOSER = 0.1
-# If a gradient predicts a slope to within this relative error, stairs in the loss may be rounding.
+# If a prediction is right to within this relative error at some step, then slopes near 0 at other
+# steps may come from rounding, which turns a loss into a staircase.
 _ROUGH = 0.3
 ROUNDING = 1e-14  # error of a difference of two losses, relative to the losses or the logits
 DIRECTIONS, _STEP = 32, 1e-6  # give a norm a relative standard error of 1/8
@@ -104,11 +105,10 @@ def _slopes(
     longest step first. No further step is tried once measured and predicted slopes agree.
 
     Args:
-        moves: ``(M + 1, B, d)``, as long as the state. The last one, times `_AWAY`, leads from the
-            state to the point where slopes are taken.
+        moves: ``(M + 1, B, d)``, from `_moves`. The last move, times `_AWAY`, leads from the state
+            to the point where slopes are taken.
         smallest: the smallest difference of two losses that exceeds rounding.
     """
-    # Not at the state itself, where kinks and ties lie.
     base = (_AWAY * moves[-1]).requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(base), base)
@@ -118,9 +118,10 @@ def _slopes(
         with torch.no_grad():
             above = [loss(base + step * move) for move in moves[:-1]]
             below = [loss(base - step * move) for move in moves[:-1]]
-        # Central differences cancel terms even in the step, such as the curvature.
+        # Central differences cancel the terms of even order in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
-        # The larger of both norms: if the loss changes, a gradient of 0 is wrong.
+        # The larger norm must exceed rounding: a gradient of 0 predicts no change, and a measured
+        # change shows that it is wrong.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -133,12 +134,13 @@ def _slopes(
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
     """Return whether slopes of neighbouring steps agree with each other, but not with the gradient.
 
-    A loss with stairs has slopes of 0 at short steps. If the gradient roughly predicts the slope at
-    some step, the stairs may come from rounding, and their flat slopes are no evidence.
+    A staircase, i.e. a piecewise constant loss, has slopes of 0 at short steps. If the gradient
+    roughly predicts the slope at some step, rounding may have made the staircase, and slopes of 0
+    are no evidence.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):
-        # Both slopes are far below the prediction: the moves stay on one stair.
+        # Both slopes are far below the prediction, as on a flat part of a staircase.
         flat = max(one.norm(), other.norm()) <= _CLOSER * predicted.norm()
         off = min((one - predicted).norm(), (other - predicted).norm())
         if (one - other).norm() <= _CLOSER * off and not (flat and staircase):
@@ -163,13 +165,13 @@ def norms_along_directions(
         The norm; NaN if the loss is neither the mean nor the sum of its samples' losses.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
-    # Moves are relative to the state's length, which may be of any size.
+    # Moves are relative to the state's norm, which may have any size.
     moves = _STEP * _moves(h, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
         return math.nan
-    # Central differences; `moves` have their full length, so it is multiplied by 1 and -1.
+    # Central differences: `moves` are scaled by the step already, so their factors are 1 and -1.
     above = loss_changes(twin, state, start, targets, moves, 1, losses)
     below = loss_changes(twin, state, start, targets, moves, -1, losses)
     slopes = (above - below) / 2 / moves.norm(dim=-1)
@@ -180,13 +182,13 @@ def norms_along_directions(
 
 
 def _moves(h: Tensor, state: int, count: int) -> Tensor:
-    """Return random moves ``(count, B, d)`` of a state ``(B, d)``, as long as the state's vectors.
+    """Return random moves ``(count, B, d)`` of a state ``(B, d)``.
 
-    A move of a zero vector has length 1.
+    A move has the norm of the vector to which it is added, or 1 if that vector is zero.
     """
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
-    # Drawn on the CPU, so that every device gets the same moves.
+    # Drawn on the CPU, so that every device gets the same numbers.
     randomness = generator(0, "audit", "backward", state)
     drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=randomness).to(h.device)
     return lengths[:, None] * F.normalize(drawn, dim=-1)

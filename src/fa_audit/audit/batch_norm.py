@@ -65,7 +65,7 @@ def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterable[T
     padded = pad(dataset.train_images, dataset.padding)
     steps = math.ceil(len(dataset.train_labels) / spec.batch_size)
     found: deque[Tensor] = deque(maxlen=STEPS)
-    # Epochs have independent random streams, so that only the last epochs are drawn again.
+    # Every epoch has a random stream of its own: earlier epochs need not be drawn first.
     for epoch in range(max(0, epochs - math.ceil(STEPS / steps)), epochs):
         stream = generator(spec.seed, "epoch", epoch)
         for x, _ in training_batches(dataset, padded, spec.batch_size, stream):

@@ -43,9 +43,9 @@ _ETA = 0.01
 DRAWS = 20
 # Largest relative difference between a batch's loss and the mean or sum of its samples' losses.
 _SAME = 1e-4
-# Most entries of moved states in one pass: more do not fit into the cache.
+# Largest number of entries of moved states in one pass; more do not fit into the cache.
 _AT_ONCE = 2**16
-# A metric's suffix -> k: it compares a_l at h_{l+k}, the block's output (1) or input (0).
+# A metric's suffix -> k: it measures the credit a_l at h_{l+k}, block l's output (1) or input (0).
 _SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: the credit does not fit its input"
 LEFT_OUT = "left out by blocks="
@@ -80,7 +80,9 @@ class CreditReport:
     drift: Block = field(default_factory=dict)
 
     def without(self, missing: Mapping[int, Missing]) -> CreditReport:
-        """Replace metrics that need a gradient in `missing` by the reason why it is missing."""
+        """Return the report with a reason in place of every value that needs the gradient at a
+        state in `missing`.
+        """
         if not missing or not self.blocks:
             return self
         blocks = []
@@ -94,11 +96,11 @@ class CreditReport:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
         deep = deep_means(blocks)
-        # These means over draws include every block, and cannot be formed anew without one.
+        # A null averages over all blocks l >= 1, and one block's part cannot be taken out.
         for side, step in _SIDES.items():
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
-            # The deep blocks are those from l = 1.
+            # Block l is compared at the state l + step.
             unknown = [state for state in missing if state >= 1 + step]
             if unknown:
                 deep[name] = absent(deep[name], REASONS[missing[min(unknown)]])

@@ -106,7 +106,7 @@ def diagnose(
             margin has an interval.
         paired_hits: two sequences of true or false, one entry a test sample: whether this network
             classifies it correctly, and whether its own frozen baseline does. The margin's interval
-            is then formed over pairs, and narrower.
+            is then a paired one, and narrower.
         stability_batches: 8 to 10 smaller batches for the cross-batch stability alone, if the test
             set is too small for that many batches of 128.
 
@@ -163,8 +163,8 @@ def diagnose(
         if measured is F.cross_entropy:
             evidence = _with_frequencies(evidence, network, over, limits)
         ignored, passes = ignored_by(loss_fn), []
-        # Other losses do not tell which class an output means. Without an accuracy, the batches
-        # have nothing to contradict.
+        # Compare the batches with the given accuracies, if there are any. Only a cross-entropy
+        # tells which class an output means.
         if is_cross_entropy(loss_fn) and not (headline_acc is own is None):
             passes = passes_of(network, batches, ignored)
         warnings += accuracy_warnings(passes, headline_acc, own)
@@ -200,7 +200,7 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
     """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn
-    # Modules compare by identity; the text of their attributes has weight, smoothing, reduction.
+    # Modules compare by identity: compare the text of their attributes, such as weight.
     default = nn.CrossEntropyLoss().train(loss_fn.training)
     if str(vars(loss_fn)) != str(vars(default)):
         return loss_fn

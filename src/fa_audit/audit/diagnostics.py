@@ -211,7 +211,7 @@ def _layers(truth: Reference, twin: _Double) -> list[State]:
         else:
             agreement = float32_agreement(g, twin.truth.gradients[layer])
             moved = distance_from(twin.truth.states[0], twin.truth.states[layer])
-        # At such a state no true gradient is known, with which float32 could agree.
+        # Without a true gradient, float32 has nothing with which it could agree.
         if layer in twin.missing:
             agreement = _without_value(samples, REASONS[twin.missing[layer]])
         gradient = twin.estimates.get(layer, median_norm(g))
@@ -276,13 +276,13 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
 
 @dataclass
 class _Double:
-    """The recomputation in float64 of the samples that count, or why there is none.
+    """The recomputation in float64 of the samples that `counting` selects, or why there is none.
 
     Attributes:
         truth: the `reference` of these samples, or None.
         problem: why `truth` is None, or why the comparison of the backward pass failed.
-        estimates: median ``||g_l||`` by state, if the backward pass gives a wrong one; NaN if it is
-            unknown.
+        estimates: by state, the norm that replaces median ``||g_l||`` because the gradient there is
+            wrong or unclear; NaN if unknown.
         missing, unchecked: as in `Evidence`.
     """
 
@@ -331,12 +331,12 @@ def _compare_backward(
     whole: Reference,
     counted: Tensor,
 ) -> None:
-    """Add to `found` the states with a wrong or unresolved gradient, and estimates of its norm.
+    """Add to `found` the states with a wrong or unresolved gradient, and estimates of the norms.
 
     Args:
         twin, x, labels, loss_fn: in float64.
-        whole: the `reference` of all samples; `found` has that of the samples in the mask
-            `counted`.
+        whole: the `reference` of all samples.
+        counted: mask ``(B,)`` of the samples in ``found.truth``.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
     # A loss may divide by all samples, or by those that count.
@@ -348,7 +348,7 @@ def _compare_backward(
         if how == "untrue":
             norm = norms_along_directions(twin, *own, loss_fn, truth, state)
             found.estimates[state] = share * norm
-        # A gradient that is too small to be compared keeps its norm: it is still small.
+        # A "small" gradient keeps its norm: the differences of the loss confirm that it is small.
         elif how == "rough":
             found.estimates[state] = math.nan
 
@@ -371,7 +371,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     refitted bias, which removes their difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    # All batches together: C is about what they have in common.
+    # Pool all batches: C measures what their mean gradients have in common.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
@@ -382,7 +382,8 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits + bias.to(logits), labels)
 
-    # A bias in the loss changes the gradient like the same bias in the head.
+    # Adding the bias to the logits in the loss gives the gradients that a change of the head's bias
+    # would give, and leaves the network alone.
     with untouched(network):
         means = [mean_gradient(reference(network, *batch, loss), layer) for batch in batches[half:]]
     gaps = tuple((p - y).mean(dim=0).tolist())

@@ -91,7 +91,7 @@ def measure_given_credits(
         if draw is None:
             break
         drawn = caller.ask("draw", draw, number)
-        # Only draws that differ are independent: a function may ignore the number.
+        # Equal draws count once: a function may return the same credits for every number.
         content = hash(tuple(credit.cpu().numpy().tobytes() for credit in drawn))
         if content not in seen:
             fresh.append(alignment(drawn, gradients))

@@ -100,8 +100,8 @@ def paired(
     accuracies: tuple[float | None, ...],
     samples: int | None,
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Check hits; return the number of test samples, and the numbers that only the network and only
-    its baseline classify correctly.
+    """Check hits; count the test samples, those that only the network classifies correctly, and
+    those that only its baseline does.
 
     Args:
         hits: `paired_hits` of `diagnose`.

@@ -72,7 +72,7 @@ def audit_model(
         # The whole test set runs last, so that a wrong description fails early.
         if accuracy is None:
             accuracy = accuracy_of(model, shaped(evaluation_batches(dataset, BATCH_SIZE)))
-        # Verdicts are computed from the evidence, and so use this accuracy.
+        # Replacing the accuracy is enough: a report computes its verdicts when they are read.
         return report.replace(headline_acc=accuracy)
     except AuditError as error:
         hint = ""

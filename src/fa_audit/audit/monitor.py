@@ -113,7 +113,7 @@ class Monitor:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 
     def step(self) -> bool:
-        """Audit the model after the next epoch; return whether to end the training now."""
+        """Audit the model; call this after every epoch. Return whether to end the training now."""
         last = self._look(self.epoch + 1)
         all_fire = all(last[check] for check in self.stop_on)
         self.stopped = bool(self.stop_on) and (all_fire or not last["finite"])

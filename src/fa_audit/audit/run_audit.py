@@ -138,8 +138,8 @@ def audit(
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
-        trajectory: the history of the training, from which the first epochs come at which D1 and D2
-            fire; empty if unknown.
+        trajectory: the history of the training, which shows when D1 and D2 first fired; empty if
+            unknown.
         stopped_after: the epoch after which the monitor ended the training. Baselines, which
             trained longer, are then left out, and depth utility is not evaluated.
     """
@@ -147,7 +147,9 @@ def audit(
     # Norms are of the first 128 test images, as in the paper; accuracies are of all.
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
-        own_name = f"frozen baseline of the run's {stopped_after} epochs, after which it stopped"
+        own_name = (
+            f"frozen baseline for the run's first {stopped_after} epochs, after which it stopped"
+        )
         own_acc = bp_frozen_acc = None
     report = diagnose(
         learner.network,
@@ -206,7 +208,7 @@ def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
     """Yield every state's norms, relative residual norm and distance from the embedding's output."""
     for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
-        # In the network's own precision, as the published numbers are.
+        # The ratio is measured in the network's own precision, as published numbers are.
         ratio = None
         # No block follows the last state, and states of two widths have no difference.
         if after is not None and after.shape == h.shape:

@@ -52,7 +52,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     aligned, rounded = _credits_as_trained(learner, x, labels)
     network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
     twin = replace(learner, network=network, state=state)
-    # The CPU's float32 copy is what `init_state` expects when fresh feedback is drawn.
+    # `init_state` draws fresh feedback for a float32 network on the CPU: the last argument.
     with untouched(network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
@@ -115,7 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # One draw without values passes the reason on to the null.
+        # A single draw without values gives the null distribution the same reason.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
@@ -164,7 +164,7 @@ def fresh_feedback_cosines(
 
 
 def _no_null(learner: Learner) -> str:
-    """Return the reason why the cosines have no null."""
+    """Return the reason to report if the cosines have no null distribution."""
     if learner.method.random_feedback:
         return "no draw has a value"
     return "the method has no random feedback"

@@ -36,7 +36,7 @@ def median_ratio(rows: Tensor, others: Tensor) -> Measured:
     return median_of(
         ratios,
         ratios.isfinite(),
-        "no sample where both norms are finite and the second is not zero",
+        "no sample where the ratio of the two norms is finite",
     )
 
 

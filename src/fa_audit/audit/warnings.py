@@ -48,8 +48,9 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     if narrow:
         yield (
             "narrow type",
-            f"The model computes in {' and '.join(sorted(narrow))}: gradients below its smallest"
-            " number vanish, so that D2 and C may be about its type. Audit model.float().",
+            f"The model computes in {' and '.join(sorted(narrow))}: gradients below the type's"
+            " smallest number become 0, so that D2 and C may measure the type, not the model. Audit"
+            " model.float().",
         )
     partial, unproven = [], []
     # Nothing can bypass the states of this package's networks: they have no `past`.
@@ -133,7 +134,7 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
         yield (
             "repeated samples",
             f"{repeated} of the {len(rows)} samples occur more than once: C compares batches"
-            " that share samples, and is large by itself. Give disjoint batches.",
+            " that share samples, and is large for that reason alone. Give disjoint batches.",
         )
     if single:
         yield (
@@ -166,8 +167,8 @@ def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forw
 
 
 def hits_of(passes: list[Forward]) -> tuple[int, int] | None:
-    """Return how many samples are classified correctly, and how many there are; None without any
-    pass.
+    """Return how many samples are classified correctly, and how many there are; None if `passes` is
+    empty.
     """
     if not passes:
         return None
@@ -251,13 +252,13 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
         yield (
             "gradient unresolved" if some else "gradient not compared",
             "The backward pass was not compared with the forward pass: the model has"
-            f" {evidence.unchecked}. Metrics that need these gradients are left out.",
+            f" {evidence.unchecked}. Metrics that need an unverified gradient are left out.",
         )
     worst = max(errors, key=errors.__getitem__, default=0)
     if errors.get(worst, 0.0) > _FLOAT32_ERROR:
         yield (
             "rounded gradient",
             f"The gradient at state {worst} differs from the float64 one by {errors[worst]:.2g} of"
-            f" its length (more than {_FLOAT32_ERROR:g}): conclusions from gradients there"
+            f" its length (more than {_FLOAT32_ERROR:g}): conclusions from this gradient"
             " are about rounding.",
         )

@@ -149,7 +149,7 @@ class Audit(Evidence):
     # --- the file ---------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as JSON types, signed, with verdicts.
+        """Return the audit as JSON types, with its verdicts and a digest of the content.
 
         NaN and infinities become 'nan', 'inf' and '-inf'; entries that were not recorded are left
         out.

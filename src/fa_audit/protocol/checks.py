@@ -24,7 +24,7 @@ from fa_audit.protocol.evidence import (
 from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
 
 LEAST_LIKELY = 1e-6  # hits of the batches with a smaller chance contradict the accuracy
-# Reasons of outcomes that do not follow from the name of the check.
+# Codes for the reason of an outcome; sentences and advice depend on them.
 Cause = Literal[
     "",
     "vanished state",
@@ -222,7 +222,8 @@ def _reference(evidence: Evidence) -> Outcome:
     low = [str(state.layer) for state in evidence.layers if check.fires(state.grad_norm, floor)]
     note = f"below the limit at state {', '.join(low)}" if low else ""
     if check.fires(last.grad_norm, floor):
-        # If the head's weights are zeros, the first product is small even for a large loss.
+        # If the head's weights are zeros, `scale_free` is small even for a large loss; `at_logits`
+        # is not.
         product = max(last.scale_free, evidence.at_logits or 0)
         saturated = product < thresholds.loss_saturation
         note = cause = "saturated loss" if saturated else "collapsed reference"
@@ -269,7 +270,7 @@ def _stability(evidence: Evidence) -> Outcome:
 
 
 def _bias(evidence: Evidence) -> str:
-    """Say how far mean predictions are from class frequencies, and C without this bias."""
+    """Say how far mean predictions are from class frequencies, and give C with a refitted bias."""
     found = evidence.frequencies
     if found is None:
         return ""
@@ -322,7 +323,7 @@ def _margin(
     against: str,
     pairs: tuple[int, int] | None = None,
 ) -> Outcome:
-    """Judge the margin over a frozen baseline, with an interval over pairs if they are known."""
+    """Judge the margin over a frozen baseline, with a paired interval if `pairs` is known."""
     accuracy, limit = evidence.headline_acc, evidence.thresholds.limits["depth_margin"]
     if accuracy is None:
         return Outcome(None, limit, None, note="no headline accuracy")
@@ -365,8 +366,9 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
         advice={
             "vanished state": "Look for dead units, or blocks of zeros, before that state.",
-            "": "Retrain with a residual penalty (lambda times the mean of ||f_l||^2, what a block"
-            " adds, in the loss of every block; in a configuration dfa+penalty1e-2).",
+            "": "Retrain with a residual penalty: add lambda times the mean of ||f_l||^2 to the"
+            " loss of every block, where f_l is what block l adds to the state (in a"
+            " configuration: dfa+penalty1e-2).",
         },
     ),
     "reference": Check(
@@ -390,8 +392,8 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
             " a collapse"
         },
         advice={
-            "collapsed reference": "Quote no cosine with it: that compares your credit with"
-            " rounding noise.",
+            "collapsed reference": "The true gradient is only rounding noise."
+            " Quote no cosine with it.",
             "saturated loss": "Audit an earlier epoch.",
         },
     ),
@@ -410,8 +412,8 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         fine="the mean gradients of batches differ",
         finding="the mean gradients of all batches share a direction",
         advice={
-            "": "Report no alignment with the gradient as evidence of learning. Healthy networks"
-            " do so, too, where mean predictions differ from class frequencies."
+            "": "Report no alignment with the gradient as evidence of learning. C can also"
+            " fire for a healthy network, if mean predictions differ from class frequencies."
         },
         when_open="Audit with 8 or more batches, none of which has a mean gradient of 0.",
     ),
@@ -481,7 +483,7 @@ CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of 
         label="rho",
         quantity="mean rho in the blocks after the first",
         fine="the credits predict how the loss changes, better than random ones",
-        finding="the credits predict how the loss changes no better than random ones",
+        finding="asked to predict how the loss changes, the credits do no better than random ones",
         bound="random credits up to",
         verb="is not above what random credits reach",
     ),
@@ -502,9 +504,9 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     """Judge the credits of the blocks after the first; a metric fires if the credits do not beat
     chance.
 
-    Chance is the upper end of an interval: for the cosine that of fresh feedback, for rho the
-    largest one of any block's random credits. Nudging has no chance level, and counts only if rho
-    beats chance.
+    The chance level of the cosine is the upper end of the interval of fresh feedback; that of rho
+    is the largest upper end of the blocks' intervals of random credits. Nudging has no chance
+    level, and counts only if rho beats chance.
     """
     deep = evidence.deep
     highest = _highest([deep], "fresh_b_null")
@@ -533,7 +535,7 @@ def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
 
 
 def _beyond(name: str, deep: Metrics, chance: float | None, why: str) -> Outcome:
-    """Compare a mean over blocks with the upper end of chance; an equal value does not beat it.
+    """Compare a mean over blocks with its chance level, which an equal value does not beat.
 
     Args:
         why: the note if there is no chance level.

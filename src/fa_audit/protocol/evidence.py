@@ -137,7 +137,8 @@ Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fracti
 Missing = Literal["untrue", "unresolved", "unverified"]
 REASONS: dict[str, str] = {
     "untrue": "the model's backward pass is not the derivative of its forward pass there",
-    "unresolved": "float64 does not resolve the gradient of a custom backward pass",
+    "unresolved": "float64 does not resolve whether a custom backward pass is the derivative of its"
+    " forward pass",
     "unverified": "the model's backward pass is custom and could not be compared with its forward"
     " pass",
 }

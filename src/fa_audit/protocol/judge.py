@@ -33,7 +33,7 @@ class Rule:
 
     Attributes:
         takes: returns whether a check decides this verdict.
-        words: the verdict against the network (True), for it (False), or open (None).
+        words: the verdict against the network (True), for it (False), or incomplete (None).
         template: the format of a verdict and its reasons, which `separator` joins.
         pairs: whether `joint` checks count only if a second check fires.
     """
@@ -50,7 +50,7 @@ class Rule:
         return [name for name, check in CHECKS.items() if self.takes(check)]
 
     def decides(self, fires: Fires, finite: bool = True) -> bool | None:
-        """Return whether the verdict is against the network; None if it is open.
+        """Return whether the verdict is against the network; None if the verdict is incomplete.
 
         >>> THREE.decides({"scale": True, "reference": False, "depth": False})
         False
@@ -58,7 +58,7 @@ class Rule:
         fired = [CHECKS[name] for name in self.checks if fires[name]]
         if not finite or len(fired) > 1:
             return True
-        # At most one check fired: a joint one alone does not decide.
+        # A single check that fired decides, unless it is `joint` and the rule takes those in pairs.
         if fired and not (self.pairs and fired[0].joint):
             return True
         return None if None in map(fires.get, self.checks) else False
@@ -122,7 +122,7 @@ class Finding:
     """One check, or one credit metric, over the networks.
 
     Attributes:
-        kind: the check.
+        kind: the check or the credit metric.
         outcomes: the outcome on each network.
     """
 
@@ -200,7 +200,9 @@ class Finding:
 
     @property
     def value(self) -> float | None:
-        """Return the value at the mean distance: a geometric mean for factors, else the mean."""
+        """Return the value at the mean distance from the limit: the geometric mean of the networks'
+        values if their unit is ``factor``, else their mean.
+        """
         # Computing the value from its distance would round it.
         if len(self.outcomes) == 1:
             return self.outcomes[0].value
@@ -237,13 +239,13 @@ def _shared(texts: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ""
 
 
-# eq=False: audits hold their judgement and it holds the audits, so comparing would recur.
+# eq=False: audits hold their judgement and it holds the audits, so comparing would never end.
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """The protocol's judgement of one network, or of a run over its seeds.
 
     Attributes:
-        networks: the judged audits, or rows of a table with `checks` and `finite`.
+        networks: the judged audits.
         unit: what distinguishes them: ``seed``, or ``file`` if no seed was recorded.
     """
 
@@ -289,7 +291,7 @@ class Judgement:
         return [name for name, found in self.findings.items() if found.borderline]
 
     def against(self, rule: Rule) -> bool | None:
-        """Return whether a verdict is against the network; None if it is open."""
+        """Return whether a verdict is against the network; None if the verdict is incomplete."""
         return rule.decides(self.fires, self.finite)
 
     def verdict(self, rule: Rule) -> str:
@@ -332,7 +334,7 @@ class Judgement:
         flags = []
         for name, found in self.findings.items():
             if found.fires:
-                # The note of C is about its bias, not about why it fires.
+                # The note of C compares predictions with class frequencies, and names no cause.
                 explained = found.note and name != "stability"
                 flags.append(found.kind.label + f" ({found.note})" * bool(explained))
         return flags if self.finite else [*flags, NON_FINITE]
@@ -364,7 +366,7 @@ def judge(networks: Sequence[Any], unit: str = "seed") -> Judgement:
     """Judge one network, or a run over its seeds.
 
     Args:
-        networks: audits, or rows of a table.
+        networks: the audits.
         unit: what distinguishes them, ``seed`` or ``file``.
     """
     return Judgement(tuple(networks), unit)

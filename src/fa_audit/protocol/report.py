@@ -90,10 +90,10 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once; name its seeds before it unless all networks share it."""
+    """Yield every text once, after the seeds that it holds for unless all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
-        # Name a network once, even if it has a text twice.
+        # A network that has the same text twice is named once.
         for text in dict.fromkeys(said(audit)):
             labels.setdefault(text, []).append(str(label))
     for text, own in labels.items():

@@ -14,22 +14,22 @@ from fa_audit.protocol.judge import Finding, Judgement
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
 RETRAIN = "Lower the learning rate and train again."
-_NOTHING = f"Anything else: no other number of this audit can be trusted. {RETRAIN}"
+_NOTHING = f"Any other sentence: no other number of this audit can be trusted. {RETRAIN}"
 _UNTRUE_AT = (
     "The backward pass of the model is not the derivative of its forward pass (states {}): norms of"
     " gradients there are estimated from changes of the loss."
 )
 _OWN_BACKWARD = (
-    "the backward pass is the model's own. Audit the same weights in a model of torch's own layers,"
-    " and give what the backward pass computes as credits (docs/recipes.md)"
+    "the model's backward pass is not the derivative of its forward pass. Audit the same weights in"
+    " a model of torch's own layers, and take the credits from your backward pass (docs/recipes.md)"
 )
 UNKNOWN = (
     "the backward pass was not compared with the forward pass (see the warnings), and may not be"
     " its derivative"
 )
 _NOT_GIVEN = "no credits were audited (credits=, draw=)"
-DEEP = "That a deep block learns: freeze some blocks to find out."
-_ONE = "Any of this about the method: it is one network. Audit other seeds."
+DEEP = "That a deep block learns: no check shows this. Freeze some blocks to see."
+_ONE = "Anything about the method, from this audit alone: it is one network's. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
 # Advice for checks that were not evaluated, by cause. It replaces the `when_open` of the check.
 _INSTEAD = {
@@ -44,7 +44,8 @@ class Ruling(NamedTuple):
     Attributes:
         claim: True for the finding, False for the opposite, None if neither is supported.
         may: the supported sentence, or only numbers if no claim is supported; may be empty.
-        may_not: the unsupported sentence with the reason; empty if the better claim is supported.
+        may_not: the unsupported sentence with the reason; empty if `claim` is False, or if a check
+            that decides no verdict was not evaluated.
         reason: the reason by itself.
     """
 
@@ -55,11 +56,7 @@ class Ruling(NamedTuple):
 
 
 def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
-    """Return the sentences that may be written, and those that may not, each with its reason.
-
-    Args:
-        judgement: the judgement of audits; rows of a table are not enough.
-    """
+    """Return the sentences that may be written, and those that may not, each with its reason."""
     if not judgement.finite:
         return [NOT_FINITE], [_NOTHING]
     ruled = _rulings(judgement)
@@ -95,13 +92,13 @@ def _rulings(judgement: Judgement) -> dict[str, Ruling]:
 
 
 def _closed(judgement: Judgement) -> str:
-    """Return why nothing may be written about the credits; empty if that depends on D2 only."""
+    """Return why nothing may be written about the credits; empty if only D2 decides this."""
     for audit in judgement.networks:
         if audit.untrue:
             return _OWN_BACKWARD
         if not audit.credit:
             return _NOT_GIVEN
-        # The first block's gradient may be small without any other being so.
+        # The gradient at h_1, the first block's output, may be small where no other is.
         floor, fires = audit.checks["reference"].threshold, CHECKS["reference"].fires
         low = [str(state.layer) for state in audit.layers[2:-1] if fires(state.grad_norm, floor)]
         if low:
@@ -121,7 +118,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
         finding = kind.below_zero
     finding = finding.format(limit=_limit(found))
     may = ""
-    # Numbers of credits say nothing without a chance level.
+    # A credit metric's value says nothing without a chance level.
     if found.value is not None and (claim is not None or name in CHECKS):
         told = {True: f"{finding}: ", False: f"{kind.fine}: ", None: ""}[claim]
         may = f"{capital(told + _numbers(found, judgement))}."
@@ -137,7 +134,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
 
 
 def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, str]:
-    """Return whether a criterion fires, or None if it supports no claim; the reason; what to do."""
+    """Return a criterion's claim, as in `Ruling`; the reason for that; and what to do."""
     kind = found.kind
     if found.fires is None:
         open_ = next(outcome for outcome in found.outcomes if outcome.fires is None)
