@@ -10,8 +10,8 @@ A row of benchmarks/costs.json is a network with its data and batch size, a meth
 blocks are frozen or left out. A row that exists is measured again only with --again. The time of an
 epoch is the median time of a training step times the number of steps, plus one evaluation of the
 whole test set, extrapolated from a batch. An audit is timed with backpropagation; a long one on an
-eighth of its images. Memory is the peak of a process that does this. Steps are then timed in turn
-with backpropagation's, so that their ratio holds on a busy machine, too.
+eighth of its images. Every row has a new process, whose peak in these measurements is the memory.
+Steps of the row and of backpropagation are then timed in turn: a busy machine slows both alike.
 """
 
 from __future__ import annotations

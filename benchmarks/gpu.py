@@ -52,7 +52,7 @@ def timed(spec: RunSpec, samples: int, device: str) -> tuple[float, float, str]:
 
 
 def side_by_side(count: int, spec: RunSpec, samples: int, device: str) -> tuple[float, set[str]]:
-    """Return the samples per second of `count` trainings at once, and their digests."""
+    """Run `count` trainings at once; return their joint samples per second and their SHA-256."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, context, share, (context.Barrier(count),)) as pool:
         futures = [pool.submit(timed, spec, samples, device) for _ in range(count)]

@@ -30,7 +30,7 @@ RESMLP = (("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 2
 
 
 def learner_of(method: str) -> Learner:
-    """Build a fresh learner, in the phase in which it is halfway through its training."""
+    """Build an untrained learner, in the phase that its method has halfway through a training."""
     spec = RunSpec(
         dataset="random", architecture="resmlp", architecture_options=RESMLP, method=method
     )
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     set_numerics(threads=1)
-    # Random pixels saturate some losses, and denormal numbers take ten times as long.
+    # Random pixels saturate some losses; the denormal numbers that result take ten times as long.
     torch.set_flush_denormal(True)
     measured = measure(options.repeats, options.steps)
     for name, entry in measured.items():

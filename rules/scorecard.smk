@@ -1,5 +1,5 @@
 rule build_scorecard:
-    """Every published number against the audits of its setting, with the rule and the verdict."""
+    """Compare each published number with its setting's audits; give comparison rule and verdict."""
     input:
         evidence=lambda wildcards: paths.evidence_files(published_settings()),
         published=PUBLISHED_FILE,

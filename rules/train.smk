@@ -29,7 +29,7 @@ rule train_network:
 
 
 rule share_run:
-    """Copy a network that another setting trains with the same specification to the same bits."""
+    """Copy the network of another setting's run: an equal specification gives the same bits."""
     input:
         checkpoint=original_file("checkpoints", "safetensors"),
         sidecar=original_file("checkpoints", "json"),

@@ -16,7 +16,7 @@ with logged(snakemake, leftovers=False), device(snakemake) as where:
     files, out, params = snakemake.input, snakemake.output, snakemake.params
     set_numerics(params.torch_threads)
     spec = RunSpec.from_dict(params.spec)
-    # A state that other code or other data left is not resumed.
+    # Do not resume from a state that was saved with other code or other data.
     origin = f"{training_origin(spec, [files.data], where)} {params.code} {params.origin}"
     state = RunKey.of(out.checkpoint).path("resume", "safetensors")
     train_run(

@@ -1,4 +1,4 @@
-# The configuration and its grid: the run behind a set of wildcards, and its files.
+# The configuration, its grid of runs, and the run and files that wildcards name.
 
 import os
 import re
@@ -32,7 +32,7 @@ def readable(function):
     """Make a function print bad input as one line, without Snakemake's traceback.
 
     Input functions may use it, because Snakemake calls them before the first job, when sys.exit
-    still ends it.
+    still ends Snakemake.
     """
 
     def wrapped(*args):
@@ -50,8 +50,9 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# Snakemake documents none of the attributes of `workflow` read here, nor those in other files:
-# `local_exec`, `dag_settings` and, in messages.smk, `dag`.
+# The rules read attributes of `workflow` that Snakemake does not document: those in the next lines,
+# `dag_settings`, `local_exec` and, in messages.smk, `dag`.
+
 # Files given on the command line, or by a workflow that uses this module; they replace config.yaml.
 CONFIG_FILES = list(workflow.configfiles)
 # Single values from --config.
@@ -60,7 +61,7 @@ COMMAND_LINE = workflow.config_settings.config
 MODE = workflow.exec_mode
 # A dry run calls no onstart, so messages.smk prints its table.
 DRY_RUN = workflow.output_settings.dryrun
-# The limits of --resources, --cores and --jobs: GPU jobs without one are refused.
+# The limits that --resources, --cores and --jobs set. Without a GPU limit, GPU jobs are refused.
 LIMITS = workflow.global_resources
 # Files up to this many bytes are compared by content, as in profiles/default.
 LARGEST_DATA = 2_000_000_000
@@ -70,12 +71,12 @@ LARGEST_DATA = 2_000_000_000
 def load_lines():
     """Return the line of every value of the configuration files.
 
-    They are read before Snakemake reads them: its errors name no line.
+    Read the files before Snakemake does, because its errors name no line.
     """
     lines = LineOf()
     for path in filter(os.path.exists, CONFIG_FILES or ["config.yaml"]):
         for place, line in load_config(os.path.relpath(path))[1].items():
-            # The command line replaces whole keys; its values have no line.
+            # Leave out entries that --config changes: its values have no line.
             if place.split(".")[0] not in COMMAND_LINE:
                 lines[place] = line
     return lines
@@ -96,7 +97,8 @@ THRESHOLDS = config.get("thresholds", {})
 
 # Snakemake deletes the outputs of a failed job and still records it as done (docs/workflow.md).
 # Jobs therefore have a parameter `origin`, a digest of all that their inputs are made from. After
-# an edit whose job failed, `origin` has changed, so that the next job asks for the lost file.
+# an edit whose job failed, the jobs that read its outputs have a new `origin`, so that they run and
+# ask for the lost outputs.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 
@@ -132,7 +134,7 @@ def spec_values(wildcards):
 
 @cache
 def name_missing_options():
-    """Warn once where options of profiles/default that keep finished trainings are missing.
+    """Warn once if options of profiles/default that keep finished trainings are missing.
 
     Modules and --workflow-profile none do not read that profile. This is called while jobs are
     planned, because options are not known before.
@@ -167,7 +169,7 @@ ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()
 
 
 def original_file(folder, ending):
-    """Return an input: the file that is copied."""
+    """Return an input function for the file that the rule copies."""
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 

@@ -1,4 +1,4 @@
-# The resources of jobs, the checks before the first job, and the end of all jobs by a signal.
+# The resources of jobs, the checks before the first job, and how a signal ends all jobs.
 
 import signal
 from contextlib import suppress
@@ -25,10 +25,10 @@ THREADS = 1
 
 
 def on_cluster():
-    """Return whether cluster nodes run the jobs; this machine's devices then decide nothing."""
+    """Return whether cluster nodes run the jobs; this machine's devices then do not matter."""
     if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # Here the limit of --jobs says nothing: one machine may have it beside --cores.
+    # In a real run --jobs proves nothing: a single machine may get it together with --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 
@@ -47,7 +47,8 @@ def group_of(wildcards):
 
 
 def group_of_training(wildcards):
-    # A baseline's JSON is made outside the group, and an audit in the group would wait for it.
+    # A job outside the group makes a baseline's JSON from this training. If an audit in the group
+    # read that JSON, the group would wait for its own result.
     is_baseline = wildcards.run in GRID.setting(wildcards.setting).baselines
     return "baseline" if is_baseline and on_cluster() else group_of(wildcards)
 
@@ -58,7 +59,7 @@ def gpus(wildcards):
 
 
 def asked_of(rule):
-    """Return a rule's resources, with the values of --set-resources and profiles in place."""
+    """Return a rule's resources, after --set-resources and profiles have replaced values."""
     resources = getattr(rules, rule).rule.resources.items()
     return {"gpu": gpus(None)} | {n: r.raw for n, r in resources if r.raw is not None}
 
@@ -69,7 +70,7 @@ def device_of(rule):
 
 
 def estimated(estimate, rule):
-    """Return a resource: an estimate for the run that wildcards name, on the device of its rule."""
+    """Return a resource function: `estimate` of the wildcards' run and of the device of `rule`."""
     return lambda wildcards: estimate(spec_of(wildcards), device_of(rule))
 
 

@@ -15,7 +15,7 @@ def planned_jobs():
 
     Snakemake documents no way to ask for either; this is the only place that reads `workflow.dag`.
     """
-    # A dry run has "finished" its jobs by the time of its table.
+    # When a dry run prints its table, Snakemake already counts all jobs as finished.
     return list(workflow.dag.jobs), set(workflow.dag.needrun_jobs(exclude_finished=False))
 
 

@@ -18,7 +18,8 @@ _held = contextlib.ExitStack()  # locks, held until the process ends, however it
 
 
 def check_writable(roots: Iterable[str | Path]) -> None:
-    """Check that files can be written in every folder below `roots`; missing roots are fine.
+    """Check that files can be written in `roots` and the readable folders below; missing roots are
+    fine.
 
     Raises:
         AuditError: a folder cannot be written to, or something else is in its place.
@@ -29,7 +30,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. "
                 "Move it away."
             )
-        # os.walk skips unreadable folders. A missing root will be made in the working folder.
+        # os.walk skips unreadable folders, even `root`. Jobs make a missing root in '.'.
         first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

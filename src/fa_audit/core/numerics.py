@@ -20,7 +20,7 @@ def set_numerics(threads: int) -> None:
     torch.set_deterministic_debug_mode("error")
     # Deterministic mode fills every new tensor by default, which costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # In torch 2.11 cuDNN does not follow the next line.
+    # In torch 2.11 cuDNN ignores `torch.backends.fp32_precision`.
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Derive one random stream per purpose from a seed, so that draws for one shift no other's."""
+"""Derive a random stream per purpose from a seed; draws for one purpose change no other stream."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return an error for user code that failed; it ends with the failing line, or `without`."""
+    """Return an error for failing user code, with the line at its end; if unknown, `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 

@@ -99,7 +99,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         *_BOARD,
     ),
 }
-# Imports of a stage's files count if they come from these rooms or from the user's folders.
+# Imports of a stage's files count if they come from these subpackages or from the user's folders.
 FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
@@ -110,7 +110,7 @@ _UNREAD = {"ctx", "kind", "type_comment", "msg"}
 
 @cache
 def code_digest(stage: str, *entries: str) -> str:
-    """Return one digest of the code that a stage runs, followed by `entries`.
+    """Return a text: one digest of all code that a stage runs, and then the names in `entries`.
 
     Args:
         entries: ``package.module:Object`` of the methods, networks, data sets, figures or tables
@@ -157,11 +157,11 @@ def _modules(entries: Iterable[str]) -> list[Path]:
 
 
 def _with_imports(files: Iterable[Path]) -> list[Path]:
-    """Return files and their imports, direct or not, from the rooms in `FOLLOWED` and the user's
-    folders.
+    """Return files and their imports, direct or not, from the subpackages in `FOLLOWED` and the
+    user's folders.
 
-    `__init__` files of the package are left out, because they hold registries: `code_digest` gets
-    the entries that a stage uses.
+    `__init__` files of the package are left out, because they hold whole registries; callers of
+    `code_digest` pass the entries that a stage uses.
     """
     found = set(files)
     waiting = list(found)
@@ -243,8 +243,8 @@ def _content(path: Path, texts: bool) -> str:
     """Return a digest of the parts of a file that can change a result.
 
     Args:
-        texts: whether the texts of this package count. Texts in user's files always count, and so
-            do the codes of warnings.
+        texts: whether the wording of this package's sentences counts. Texts in user's files always
+            count, and so do strings of one or two words, such as the codes of warnings.
     """
     if path.suffix != ".py":
         return sha256_of(path)
@@ -262,7 +262,7 @@ def _form(node: object, texts: bool) -> str:
         error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return f"Raise({_form(error, texts)})"
     if isinstance(node, ast.JoinedStr):
-        # Python 3.12 adds empty parts to f-strings.
+        # Ignore the empty parts that Python 3.12 adds to f-strings.
         ignored = "^$" if texts else "^$| "
         kept = [part for part in node.values if not _is_text(part, ignored)]
         return f"JoinedStr({_form(kept, texts)})"

@@ -65,13 +65,15 @@ from fa_audit.training.checkpoint import (
 from fa_audit.training.learner import Learner, build, credits_problem
 from fa_audit.training.resume import Resume
 
-# Options of a training in which auxiliary networks learn a direction and errors stay near 1.
+# Options of a training that is long enough for auxiliary networks to learn the credits' direction,
+# and short enough for output errors to stay near 1.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
 # Relative error: gradients that differ only in the order of sums deviate by less.
 _ROUNDING = 1e-3
-# A credit whose sample changes must change by more than this fraction of the longest credit.
+# If a sample changes, its credit must change by more than this fraction of the longest credit.
 _SAME_ROW = 1e-4
-# A credit whose sample moves in the batch may change by this fraction: relaxations add up rounding.
+# If a sample moves to another row of the batch, its credit may change by this fraction, since the
+# steps of a relaxation accumulate rounding errors.
 _SAME_PLACE = 1e-2
 # A gradient whose batch is doubled may change by this fraction.
 _SAME_MEAN = 2e-2
@@ -81,7 +83,7 @@ _SAME_MEAN = 2e-2
 
 
 def process(subject: Subject) -> None:
-    """Expect that a training in another process, with other hashes, ends with the same bits. To
+    """Expect the same bits from a training in another process with another PYTHONHASHSEED. To
     pass, derive nothing from hash(), id(), the process, the clock, or Python's or numpy's random
     numbers, and never call sys.exit or os._exit.
     """
@@ -141,13 +143,13 @@ def saved(subject: Subject) -> None:
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
-    expect_none(changed, "different credits of {} once copied into another learner")
+    expect_none(changed, "different credits of {} in a learner with copied tensors")
     with TemporaryDirectory() as folder:
         path, resume = Path(folder) / "checkpoint", Resume(Path(folder) / "resume", "same")
         save_checkpoint(original, path)
         loaded = load_checkpoint(path, method=replace(subject.method))
         changed = differing(expected, named_credits(loaded, *batch))
-        expect_none(changed, "different credits of {} once saved and loaded")
+        expect_none(changed, "different credits of {} in a saved and loaded learner")
         subject.retrained(resume=resume, snapshot=1)
         resumed = learner_tensors(subject.retrained(resume=resume))
         changed = differing(learner_tensors(original), resumed)
@@ -200,7 +202,7 @@ def graphs(subject: Subject) -> None:
     auxiliary = method.auxiliary_loss(network, run, labels, learner.state, randomness)
     for loss in (credits.objective, auxiliary):
         if loss is not None:
-            found = f"a loss of shape {tuple(loss.shape)}, with or without a graph"
+            found = f"a loss of shape {tuple(loss.shape)} that is no scalar or has no graph"
             expect(loss.dim() == 0 and loss.requires_grad, found)
     expect_none(gradients_of(network), "a gradient on {}")
 
@@ -297,12 +299,12 @@ def fresh(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Expect that every credit depends on the sample's label or is zero, even if the topmost error
-    is zero. To pass, use `labels`, and subtract from a target or prediction its value for an error
-    of zero.
+    """Expect that every credit depends on the sample's label or is zero, also where the topmost
+    credit is zero because the output error is. To pass, use `labels`. If a target or prediction is
+    not zero for an error of zero, subtract that value.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # The last version has equal labels: credits from similarities of labels see no other change.
+    # Credits from similarities of labels change only in the last version, where all are equal.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -311,11 +313,11 @@ def labels(subject: Subject) -> None:
         saturate(learner, label)
         certain.append(named_credits(learner, x, torch.full_like(own, label)))
     if not any([*credits.values()][-1].any() for credits in certain):
-        _expect_heard(certain, "neither follows the label nor vanishes with the one at the top")
+        _expect_heard(certain, "ignores the labels, and is not zero although the topmost credit is")
 
 
 def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
-    """Expect that every row of a credit that is not zero differs between versions."""
+    """Expect that no nonzero row of a credit is the same in all versions."""
     for name in versions[0]:
         a = torch.stack([version[name] for version in versions])
         same = (a == a[0]).all(0).all(1)
@@ -323,9 +325,9 @@ def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
 
 
 def rows(subject: Subject) -> None:
-    """Expect that another image and label in row i change row i of every credit, and no other row,
-    at any place of the batch. To pass, compute every sample's credit from its own row, or declare
-    across_samples.
+    """Expect that another image and label in row i change row i of every credit and no other row,
+    and that a sample has the same credit in any row. To pass, compute every sample's credit from
+    its own row, or declare across_samples.
     """
     learner, (x, labels) = subject.copy(), subject.batch(13)
     # Wrong labels give errors of order one.
@@ -333,7 +335,7 @@ def rows(subject: Subject) -> None:
     before = named_credits(learner, x[:6], labels[:6])
     for row in range(6):
         index = torch.arange(6)
-        # Take a sample of the next class.
+        # Labels cycle through 6 classes, so this sample is of the next class.
         index[row] += 7
         compared = [row] if subject.method.across_samples else range(6)
         for name, after in named_credits(learner, x[index], labels[index]).items():
@@ -347,7 +349,7 @@ def rows(subject: Subject) -> None:
     turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
     longest = max(a.norm() for a in before.values())
     for name, a in before.items():
-        # A credit much shorter than the others is rounding error, and depends on the place.
+        # A credit much shorter than the others may be rounding error, which varies with the row.
         scale = max(a.norm(), _SAME_PLACE * longest)
         found = f"another credit of {name} for a sample at another place of the batch"
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
@@ -379,7 +381,7 @@ def direction(subject: Subject) -> None:
         learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
     for learner in learners:
         *below, top = cosines(learner, *subject.batch(HELD_OUT))
-        # A credit without a sign has NaN, and comparisons with NaN are false.
+        # A credit without a sign has the cosine NaN, for which both comparisons are false.
         expect(not top <= least, f"a mean cosine of {top:.3f} of the topmost credit with g_L")
         against = [layer for layer, value in enumerate(below) if value < _AGAINST]
         expect(own or not mlp or not against, f"credits against the gradient below block {against}")
@@ -390,9 +392,10 @@ _TELLING = 0.95
 
 
 def downhill(subject: Subject) -> None:
-    """Expect that a small step of the topmost part against its gradient lowers the batch's loss; an
-    own objective must be lower for right labels than for wrong ones. Training descends credits and
-    objectives: check the sign, and contrast right labels with wrong ones.
+    """Expect that a small step of the topmost part against its gradient lowers the batch's loss, or
+    with the trait own_objective, that the objective is lower for right labels than for wrong ones.
+    To pass, contrast right labels with wrong ones in an objective, and check the sign, since
+    training descends credits and objectives.
 
     The state is prepared as for `direction`, which does not see the sign of an objective.
     """
@@ -413,7 +416,7 @@ def downhill(subject: Subject) -> None:
 
 
 def _tell_labels(subject: Subject) -> None:
-    """Expect a lower own objective for the labels of held-out samples than for wrong labels."""
+    """Expect that the objective is lower for the labels of held-out samples than for wrong ones."""
     learner, (x, labels) = subject.copy(**_GENTLE), subject.batch(HELD_OUT)
     right = credits_of(learner, x, labels).objective
     wrong = []
@@ -442,7 +445,7 @@ class _Types(TorchFunctionMode):
 
 
 _NARROW = (torch.float16, torch.bfloat16)
-# A credit made of signs has fewer different values, and may equal its rounding.
+# Credits with at most this many different values, such as signs, may be exact in half precision.
 _MANY = 100
 
 
@@ -472,7 +475,7 @@ def precision(subject: Subject) -> None:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-# The least cosine of an objective's gradients with those that its credits imply.
+# The least cosine allowed between an objective's gradients and those that its credits imply.
 _LEAST_COSINE = 0.5
 
 
@@ -492,12 +495,12 @@ class _Reporting(Method):
 
 def trains(subject: Subject) -> None:
     """Expect that every step of a short training uses the gradients that the credits imply. To
-    pass, report the credits that train the network or belong to the objective, or declare
-    own_objective; leave the network's parameters and their gradients to the engine.
+    pass, return the credits that train the network; with an objective, return its gradients or
+    declare own_objective. Leave the network's parameters and their gradients to the engine.
 
     The engine computes the implied gradients on an untouched copy of the network, from these
-    credits alone. Gradients of an objective need only have a similar direction. With the trait
-    `own_objective` they need only not point against the implied ones.
+    credits alone. Gradients of an objective need only have a similar direction, or with the trait
+    `own_objective`, a cosine of 0 or more with the implied ones.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -522,7 +525,7 @@ def _check_step(learner: Learner, batch: Batch) -> None:
     """Compare the gradients of one minibatch, part by part, with those that its credits imply."""
     network = learner.network
     with untouched(network):
-        # In training mode BatchNorm gives other states than in evaluation mode.
+        # Steps run in training mode, where BatchNorm gives other states than in evaluation.
         network.train(any(True for _ in network.buffers()))
         given = credits_of(learner, *batch)
     reporting = _Reporting(replace(given, objective=None), learner)
@@ -542,7 +545,7 @@ def _check_step(learner: Learner, batch: Batch) -> None:
             continue
         least = 0.0 if learner.method.own_objective else _LEAST_COSINE
         value = cosine(g[None], implied[None]).value
-        found = f"a cosine of {value} between the objective's gradient of {part} and its credit's"
+        found = f"a cosine of {value} between gradients of {part} from objective and from credit"
         expect(value is None or value >= least, found)
 
 
@@ -559,8 +562,8 @@ def means(subject: Subject) -> None:
         gradients.append(step(learner, *batch))
     one, two = gradients
     for name, g in one.items():
-        # Auxiliary losses draw other noise for another batch: the gradient need only be nearer to
-        # the first one than to twice that.
+        # Auxiliary losses draw other noise for another batch: the doubled batch's gradient need
+        # only be nearer to the single batch's gradient than to twice that gradient.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
         expect(not (two[name] - g).norm() > limit, f"another gradient of {name} in a doubled batch")
@@ -578,15 +581,15 @@ def means(subject: Subject) -> None:
 # 128 is the size of the audits' batch.
 _LARGE_BATCH, _MANY_CLASSES = 128, 11
 _LARGE = {"width": 150, "depth": 9}
-# The least cosine of a sample's credits in batches of two sizes.
+# The least cosine allowed between the same samples' credits in a small and in a large batch.
 _PARALLEL = 0.999
 
 
 def sizes(subject: Subject) -> None:
     """Expect that `finite`, `trains` and `direction` hold for a wide and deep network with many
-    classes on a large batch, where a sample's credit has the direction that it has in a small one.
-    To pass, fill rows of any width, compute every credit from its own row, and use one rule for
-    every size.
+    classes and a large batch, and that a sample's credit has the same direction in a small batch.
+    To pass, compute all d features of a credit for any d, and every credit from its own row, by the
+    same rule for every size.
     """
     learner, randomness = subject.build(_MANY_CLASSES, **_LARGE), generator(SEED, "sizes")
     x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
@@ -594,7 +597,7 @@ def sizes(subject: Subject) -> None:
     where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
     large = named_credits(learner, x, labels)
     _expect_finite(large, where)
-    # Look at the second half of the features; sparse credits differ in them by sample.
+    # Check the second half for all samples at once: a sparse credit's zeros differ by sample.
     found = f"zeros in most features of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
@@ -635,7 +638,7 @@ def memory(subject: Subject) -> None:
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
     gc.freeze()
     try:
-        # Six of 24 epochs, since the later stages of greedy methods add the optimiser's moments.
+        # Only six of 24 epochs: later, greedy methods train other blocks, which get new moments.
         for batch in islice(_minibatches(subject, learner, 24), 6):
             step(learner, *batch)
             credits_of(learner, *batch)
@@ -663,8 +666,9 @@ _WELL_ABOVE_CHANCE = 0.6
 
 
 def learns(subject: Subject) -> None:
-    """Expect held-out accuracy far above chance if credits have a sign, and chance on random
-    targets. To pass, check scale and sign, and that the target comes from `labels` alone.
+    """Expect chance on random targets, and otherwise held-out accuracy far above chance, unless the
+    topmost credit is zero or has one direction for all samples. To pass, check scale and sign, and
+    that the target comes from `labels` alone.
     """
     batch = subject.batch(HELD_OUT)
     unsigned = math.isnan(cosines(subject.copy(**_GENTLE), *batch)[-1])
@@ -677,10 +681,10 @@ def learns(subject: Subject) -> None:
 
 
 def moves(subject: Subject) -> None:
-    """Expect that training moves every parameter of network and state, unless the lowest credits
-    are zero. To pass, give every block a credit. Train the state's parameters by auxiliary_loss or
-    an objective, or make them buffers. Let update_state change feedback that is declared as
-    learned, towards the weight's sign.
+    """Expect that training moves every parameter of network and state, except in the embedding and
+    block 0 if their credit is zero. To pass, give every block a credit. Train the state's
+    parameters by auxiliary_loss or an objective, or make them buffers. Let update_state change
+    feedback that is declared as learned, towards the weight's sign.
     """
     # Every layer gets some epochs, even if layers learn one after the other.
     learner, batch = subject.copy(epochs=2 * (DEPTH + 1)), subject.batch(8)
@@ -699,7 +703,7 @@ def moves(subject: Subject) -> None:
     for name, tensor in learner.state.state_dict().items():
         kept = tensor.clone()
         tensor.zero_()
-        # Skip tensors that no credit depends on: moments may point against weights.
+        # Skip tensors that no credit depends on: moments, for instance, may point against weights.
         carries = differing(before, named_credits(learner, *batch))
         tensor.copy_(kept)
         if carries:
@@ -754,7 +758,7 @@ def architectures(subject: Subject) -> None:
             # An objective's gradients of tokens and positions do not follow from its credits.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
-            found = "another direction than the gradient's, which credits have elsewhere"
+            found = "credits that do not point along the gradient, unlike those on resmlp"
             expect(not exact or _is_exact(other), found)
         except Exception as error:
             if not isinstance(error.__cause__ or error, NotImplementedError):

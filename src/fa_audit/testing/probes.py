@@ -92,8 +92,8 @@ def cosines(learner: Learner, x: Tensor, labels: Tensor) -> list[float]:
 def _align(learner: Learner, x: Tensor) -> None:
     """Replace every feedback matrix ``(d, C)`` or ``(C, d)`` by the head's weight.
 
-    A matrix ``(inputs, C)`` is added to the input. It becomes minus the logits' mean gradients
-    at the input, and keeps its norm.
+    A matrix ``(inputs, C)``, whose product with the error is added to the input, becomes minus the
+    mean gradients of the logits at the input, and keeps its norm.
     """
     network = learner.network
     jacobian = torch.autograd.functional.jacobian(lambda x: network(x).sum(0), x)

@@ -23,7 +23,7 @@ SEED = 0  # seed of data, networks and trainings
 # All sizes differ, also from those of the state bridge: checks find feedback by its shape.
 WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
-# The last minibatch of 16 holds a single sample.
+# With minibatches of 16, the last one holds a single sample.
 SAMPLES, HELD_OUT = 97, 60
 # Weight decay would move parameters without gradients.
 COMMON = {"seed": SEED, "epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}

@@ -1,4 +1,4 @@
-"""Save and load trained networks: tensors as safetensors, everything else as JSON inside.
+"""Save and load trained networks: tensors as safetensors, the rest as JSON in the file's metadata.
 
 Nothing in these files can execute, and each has a SHA-256 of its whole content.
 """

@@ -263,7 +263,7 @@ def learn(
     method, state = learner.method, learner.state
     run = learner.trace(x)
     cross_entropy = F.cross_entropy(run.logits, labels)
-    # A method may run parts of the network again: BatchNorm counts the batch once.
+    # A method may run parts of the network again, but BatchNorm must count the batch only once.
     with keeping_statistics(learner.network):
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:

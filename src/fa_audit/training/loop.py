@@ -75,7 +75,8 @@ def train(
 ) -> Trained:
     """Train the network of `spec` on `dataset`, with the same bits every time on one machine.
 
-    With `spec.snapshot`, training stops after that epoch, with the bits of the whole run then.
+    If `spec.snapshot` is an epoch, training stops after it: the bits are those of the full run at
+    that epoch.
 
     Args:
         resume: the file in which to save the state, and from which to continue; None: save nothing.
@@ -242,7 +243,7 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
 
 
 def _cosines(credits: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> list[float | None]:
-    """Return the mean cosine of every credit; None where a block changes the shape of its state."""
+    """Return every credit's mean cosine with its gradient; None if their shapes differ."""
     pairs = zip(credits, gradients)
     return [cosine(a, g).value if a.shape == g.shape else None for a, g in pairs]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-# The column of the last state that each version of D2 reads.
+# The column that each version of D2 reads in the row of the last state.
 _GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 

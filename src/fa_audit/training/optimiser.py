@@ -98,8 +98,8 @@ class Optimiser:
         columns = {name: [entry[name] for entry in moments] for name in names}
         common: dict[str, Any] = {"lr": lr, "weight_decay": decay, "maximize": False, "fused": True}
         if self.rule == "sgd":
-            # A momentum that starts at zero, without dampening, is the first gradient after the
-            # first step, as in torch.optim.SGD.
+            # As in torch.optim.SGD, the momentum after one step is the first gradient: the momentum
+            # starts at zero, and there is no dampening.
             own = {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False}
             sgd(parameters, gradients, columns["momentum"], **own, **common)
             return
@@ -123,6 +123,6 @@ class Optimiser:
             names = _REMEMBERED[self.rule]
             self.moments[index] = {name: torch.zeros_like(parameter) for name in names}
             if "step" in names:
-                # Torch's fused kernel counts steps in a float32 scalar beside the parameter.
+                # Torch's fused kernel counts steps in a float32 scalar on the same device.
                 self.moments[index]["step"] = torch.zeros((), device=parameter.device)
         return self.moments[index]

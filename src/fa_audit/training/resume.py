@@ -30,7 +30,7 @@ class Resume:
     """The file from which an interrupted training continues.
 
     Attributes:
-        origin: the text of `training_origin`; a file with another origin is not used.
+        origin: `training_origin` and digests of the code; a file with another origin is not used.
         every: least seconds between two saved states, because writing one can take longer than an
             epoch; the last state is always saved.
     """

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Return everything that decides the bits of a run, as one text: specification, digests of data
-    and code, libraries, device, threads.
+    """Return what decides the bits of a run, except for its code, as one text: specification,
+    digest of `files`, libraries, device, threads.
 
     The device's part names the model of a GPU, because this decides which kernels run.
     """
@@ -85,7 +85,7 @@ def train_run(
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Return whether undamaged results exist whose `training_origin` is `wanted`."""
+    """Return whether undamaged results exist whose entry `fingerprint` is `wanted`."""
     with contextlib.suppress(AuditError, OSError):
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
@@ -109,7 +109,7 @@ def write_run(
     Args:
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time
             and provenance.
-        origin: the text of `training_origin`; the sidecar's entry `fingerprint`.
+        origin: as in `Resume`; written as the sidecar's entry `fingerprint`.
         more: other entries of the sidecar.
     """
     spec, parameters = trained.learner.spec, list(trained.learner.network.parameters())

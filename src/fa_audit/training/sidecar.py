@@ -55,7 +55,7 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     Raises:
         AuditError: an entry is missing, of the wrong type or out of range, or the file was altered.
     """
-    facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
+    facts = read_json(path, "the JSON of a checkpoint or of a baseline")
     try:
         validated(model, facts, str(path))
     except AuditError as error:
@@ -127,5 +127,5 @@ def check_baseline(
     if run.lr and run.untuned == parse_run(name).untuned:
         normalise = found.normalise and not run.unnormalised
         wanted = replace(wanted, lr=run.lr, normalise=normalise)
-    expected = f"Expected {name} with the network, data, budget and seed of the audited one. {hint}"
+    expected = f"Expected {name} with the audited run's network, data, budget and seed. {hint}"
     check_spec(found, wanted, path, expected)

@@ -23,7 +23,7 @@ Row = dict[str, float | int | None]
 
 
 def trajectory_csv(history: list[Row]) -> str:
-    """Return the history as CSV text; a field is empty if its quantity does not exist there."""
+    """Return the history as CSV text; a quantity that does not exist has an empty field."""
     text = io.StringIO()
     # By default csv ends lines with \r\n.
     writer = csv.DictWriter(text, TRAJECTORY_COLUMNS, lineterminator="\n")
