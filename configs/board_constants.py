@@ -1,8 +1,8 @@
-"""Rules of the board with another value of their main constant, for its search.
+"""Rules with another value of their main constant, for the search of configs/board.yaml.
 
-Besides learning rates and normalisation, the search tries two more choices for every rule. For a
-rule with a constant of its own these are two other values of that constant: a third and three times
-the default, unless a comment says otherwise. A rule without one tries two more learning rates.
+After learning rates and normalisation, the search tries two other values of a rule's main constant:
+a third and three times the default, unless a comment says otherwise. For a rule that has no such
+constant, it tries two more learning rates.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class FarDTPDRL(DTPDRL):
     eta: float = 0.08
 
 
-# The step size of relaxation, since another number of steps would change the cost.
+# The constant is the step size of relaxation: another number of steps would change the cost.
 @dataclass(frozen=True)
 class SlowPredictiveCoding(PredictiveCoding):
     alpha: float = 0.07
@@ -115,7 +115,7 @@ class StrongSymmetricEP(SymmetricEP):
     beta: float = 1.5
 
 
-# The width of the auxiliary net.
+# The width of the auxiliary net: half and twice the default.
 @dataclass(frozen=True)
 class NarrowStateBridge(StateBridge):
     hidden: int = 128

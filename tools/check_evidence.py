@@ -3,7 +3,7 @@ reference/measured.
 
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
-The same processor and torch give the same bits: the SHA-256 of the measured checkpoint. Elsewhere
+On the same processor and torch, a checkpoint has the SHA-256 of the measured one. Elsewhere
 rounding differs and training amplifies it: every counted number that rests on a run must then
 lie within the scatter of the measured run's seeds.
 """
@@ -67,7 +67,7 @@ LEAST, USUAL = 1e-3, 0.05
 
 
 def used(published: Published, tidy: Tidy) -> list[RunKey]:
-    """Return the measured runs that published numbers describe, by any script."""
+    """Return the measured runs that reproduce a published number, by any of the paper's scripts."""
     wanted = set()
     for key in published.run_keys():
         for script in published.scripts:

@@ -1,4 +1,4 @@
-"""docs/command_line.md, from the parser of `fa-audit`."""
+"""Make docs/command_line.md from the parser of `fa-audit`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         value = action.metavar or (
             ",".join(map(str, action.choices)) if action.choices else action.dest.upper()
         )
-        # All names of the option, since --no-X means the opposite of its help.
+        # Show --no-X, too: it does the opposite of the help, which describes --X.
         typed = ", ".join(action.option_strings)
         if action.nargs != 0:
             typed = f"{typed} {value}".strip()

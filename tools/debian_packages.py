@@ -3,8 +3,8 @@ this machine.
 
     python3 tools/debian_packages.py slurm|browser
 
-Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only, and
-keeps Debian from starting the packages' daemons by /usr/sbin/policy-rc.d.
+Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only. A
+temporary /usr/sbin/policy-rc.d keeps Debian from starting the packages' daemons.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Tables of docs/findings.md: numbers with intervals over seeds, baselines side by side, which
-check decides.
+"""Tables of docs/findings.md: numbers with intervals over seeds; baselines side by side; how often
+each check fires, and fires alone.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ CHECKS = {
 }
 DECIDING_NOTE = (
     "Fires: audits in which the check fires; alone: those in which no other of the four does. "
-    "Audits without baselines count, too, with their other checks."
+    "Audits without baselines have no D3, and count with their other three checks."
 )
 
 

@@ -1,5 +1,5 @@
-"""Update README.md, docs/tutorial.md and docs/monitor.md with what their code prints, the
-reproduced share and the hours of the plan; and a count in docs/protocol.md.
+"""Update what code prints in README.md, docs/tutorial.md and docs/monitor.md, README's share of
+reproduced numbers and planned hours, and the counts of verdicts in docs/protocol.md.
 
 A `python` block is run, all blocks of a document in one namespace; the `text` block after it is
 what it printed, up to the line `...` if there is one.
@@ -82,14 +82,15 @@ def facts() -> dict[str, str]:
 
 
 def differing() -> str:
-    """Return how many measured networks that pass three checks need walk-back by four, and why."""
+    """Return how many measured networks pass by three checks but not by four, and why."""
     runs = read_measured(ROOT / "reference/measured").runs
     passed = runs.loc[runs["three_check"] == "PASS", "four_check"].tolist()
     alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
     others = len(passed) - passed.count("trustworthy")
     return (
-        f"Among the {len(passed)} [measured](reproduction.md) audits that pass three checks,"
-        f" {others} need walk-back by four: {alone['C']} for C alone, {alone['D1']} for D1 alone."
+        f"Among the {len(passed)} [measured](reproduction.md) audits with the three-check verdict"
+        f" `PASS`, {others} have the four-check verdict `needs walk-back`: {alone['C']} for C"
+        f" alone, {alone['D1']} for D1 alone."
     )
 
 

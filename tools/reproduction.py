@@ -151,7 +151,7 @@ def from_scorecard(folder: Path) -> dict[str, str]:
 
 
 def scripts(rows: pd.DataFrame) -> str:
-    """Return as Markdown the script of each setting, the reason, and the number that decides it."""
+    """Return a Markdown table: each setting's script, why it is this one, the deciding number."""
     deciding = rows[rows["decides"].notna()].set_index("setting")
     table = []
     for name, setting in read_published_file(ROOT / FILE).settings.items():

@@ -47,7 +47,7 @@ def search_of(results: Path) -> pd.DataFrame:
 
 def choices(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row for every run of every network: the best `CHOICE`, its accuracy on the held-out
-    samples, how many choices were tried, and whether the rate lies at the edge.
+    samples, how many choices were tried, and whether its rate is the smallest or largest tried.
     """
     tried = runs.groupby([*RULE, *CHOICE])["validation_acc"].mean().reset_index()
     best = tried.loc[tried.groupby(RULE)["validation_acc"].idxmax()].set_index(RULE)
@@ -58,7 +58,7 @@ def choices(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_of(run: str, lr: float, normalise: bool) -> str:
-    """Return the name of a run with what it chose."""
+    """Return the name of a run that trains with the chosen learning rate and normalisation."""
     return str(replace(parse_run(run), lr=lr, unnormalised=not normalise))
 
 
