@@ -202,7 +202,10 @@ def test_what_the_page_says_of_the_search_is_so():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     of_rules = choices(tried[~tried["run"].str.contains("configs|shallow")])
-    assert of_rules.query("at_edge")["run"].tolist() == ["drtp"] and "**DRTP's choice is at" in page
+    assert (
+        of_rules.query("at_edge")["run"].tolist() == ["drtp"]
+        and "**DRTP's choice is the smallest" in page
+    )
 
 
 def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):

@@ -29,7 +29,7 @@ UNKNOWN = (
 )
 _NOT_GIVEN = "no credits were audited (credits=, draw=)"
 DEEP = "That a deep block learns: no check shows this. Freeze some blocks to see."
-_ONE = "Anything about the method, from this audit alone: it is one network's. Audit other seeds."
+_ONE = "Anything about the method: one network was audited. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
 # Advice for checks that were not evaluated, by cause. It replaces the `when_open` of the check.
 _INSTEAD = {
