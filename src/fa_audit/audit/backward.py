@@ -36,12 +36,12 @@ from fa_audit.networks.trace import LossFunction, Reference, runs_on
 SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is checked
 # Step lengths relative to the state's norm; those most likely to decide come first.
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
-# Slopes are taken at this relative distance from a state, since kinks and ties lie exactly at it.
+# Slopes are taken at this relative distance from a state, which itself may be at a kink or a tie.
 _AWAY = 1e-2
 # Largest relative error of a correct derivative, due to the step's square and to crossed kinks.
 TOLERANCE = 1e-3
-# Slopes at two steps agree if they differ by at most this share of their difference from the
-# prediction. Mere rounding errors never agree: a tenfold shorter step makes them tenfold larger.
+# Slopes of two step lengths agree if they differ by at most this share of their distance from the
+# prediction. Slopes of mere rounding never agree: a tenfold shorter step makes them tenfold larger.
 _CLOSER = 0.1
 # If a prediction is right to within this relative error at some step, then slopes near 0 at other
 # steps may come from rounding, which turns a loss into a staircase.
@@ -120,8 +120,7 @@ def _slopes(
             below = [loss(base - step * move) for move in moves[:-1]]
         # Central differences cancel the terms of even order in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
-        # The larger norm must exceed rounding: a gradient of 0 predicts no change, and a measured
-        # change shows that it is wrong.
+        # One norm above rounding is enough: a gradient of 0 is wrong if the loss changes.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -293,7 +292,7 @@ def _functions(output: Tensor) -> Iterator[str]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        # An autograd.Function in Python; `_forward_cls` is the user's class behind torch's.
+        # The node of an autograd.Function in Python; `_forward_cls` is the user's class.
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
             yield f"{made_by.__module__}.{made_by.__qualname__}"

@@ -37,7 +37,7 @@ from fa_audit.protocol.evidence import REASONS, Missing
 DIRECTIONS = 32
 # Length of the moves with which rho is measured.
 EPS = 1e-3
-# Root mean square of a nudge over features, in units of the state.
+# Root mean square of a nudge over features, whatever the state's norm.
 _ETA = 0.01
 # Draws of random credits, and of fresh feedback, for every null.
 DRAWS = 20
@@ -192,8 +192,8 @@ def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
 def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
     """Compare credits ``a_0..a_{L-1}`` with the gradients ``g_0..g_L``, all ``(B, d)``.
 
-    ``cosine`` has no epsilon; ``clamped_cosine`` is torch's, which has one. ``credit_norm`` is the
-    median over samples of ``||a_l||``.
+    ``clamped_cosine`` is torch's cosine similarity, which clamps small norms; ``cosine`` does not.
+    ``credit_norm`` is the median over samples of ``||a_l||``.
     """
 
     def angles(a: Tensor, state: int) -> Block:
@@ -217,7 +217,7 @@ def against_the_loss(
     losses: Losses = _cross_entropies,
     directions: int = DIRECTIONS,
 ) -> list[Block]:
-    """Correlate every credit with true changes of the loss, and nudge the states along it.
+    """Correlate every credit with true changes of the loss, and nudge states against the credit.
 
     The true gradient's correlation is the ceiling for credits, that of random credits the floor.
 
@@ -297,7 +297,7 @@ def loss_changes(
         h: the state ``h_l`` in the block's own shape; the vector that is read from it is moved.
         targets: one row a sample.
         directions: ``v``, ``(M, B, d)``.
-        length: the length of the moves, in units of the state.
+        length: the factor of the directions; not relative to the state's norm.
         losses: computes every sample's loss from logits and targets.
     """
     # A model with a `Description` may take one batch size only: one direction a pass.
@@ -360,7 +360,7 @@ def nudging(
     Args:
         layer, h, targets, losses: as in `loss_changes`.
         credit: ``a``, ``(B, d)``; rows that are zero or not finite are left out.
-        eta: the nudge's root mean square over features, in units of the state.
+        eta: the nudge's root mean square over features, whatever the state's norm.
     """
     # `normalised` gives all samples' credits one length: only their directions count.
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]

@@ -240,7 +240,7 @@ def _without_value(samples: int, reason: str) -> tuple[Measured, Measured]:
 
 def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
     """Return medians over samples of a state's relative displacement from the embedding's output,
-    and of their cosine; both are ``(B, d)``.
+    and of the cosine between state and output, both ``(B, d)``.
 
     >>> moved, angle = distance_from(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
     >>> moved.value, round(angle.value, 12)
@@ -371,7 +371,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     refitted bias, which removes their difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    # Pool all batches: C measures what their mean gradients have in common.
+    # Pool all batches: a difference makes C large only if the batches share it.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])

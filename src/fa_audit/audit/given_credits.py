@@ -1,4 +1,4 @@
-"""Measure credits that the caller's function computes, by an implementation outside this package.
+"""Measure credits of an implementation outside this package, which a caller's function returns.
 
 Shapes: B batch, d width of a state, L blocks.
 """
@@ -91,7 +91,7 @@ def measure_given_credits(
         if draw is None:
             break
         drawn = caller.ask("draw", draw, number)
-        # Equal draws count once: a function may return the same credits for every number.
+        # Equal draws count once: a function may ignore the number of the draw.
         content = hash(tuple(credit.cpu().numpy().tobytes() for credit in drawn))
         if content not in seen:
             fresh.append(alignment(drawn, gradients))
@@ -169,8 +169,8 @@ class _Caller:
         if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
             raise AuditError(
                 f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or"
-                " torch.float64, a row for every sample, in the form of the block's output"
-                f" h_{layer + 1} or of the vector that is read from it."
+                " torch.float64, a row for every sample: the shape of the block's output"
+                f" h_{layer + 1}, or of the vector that the audit reads from it."
             )
         bad = int((~credit.isfinite()).sum())
         if bad:

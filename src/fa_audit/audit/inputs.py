@@ -67,7 +67,7 @@ def is_count(value: Any) -> bool:
 
 
 def check_layer(name: str, layer: Any, network: Network) -> None:
-    """Raise an `AuditError` that begins with `name` if the network has no such state."""
+    """Raise an `AuditError` that begins with `name` if `layer` is no state of the network."""
     if not is_count(layer) or not 0 <= layer <= network.depth:
         raise AuditError(
             f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}."

@@ -147,7 +147,7 @@ def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
     if images.shape[1] not in (1, channels):
         raise AuditError(
             f"image_shape: found {list(shape)} for images of {images.shape[1]} channels; expected"
-            f" {images.shape[1]} channels, because only grey images can be given others."
+            f" {images.shape[1]} channels, because only a grey channel can be repeated."
         )
     if list(images.shape[2:]) != sides:
         images = F.interpolate(images, sides, mode="bilinear", align_corners=False, antialias=True)

@@ -23,7 +23,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.intervals import FEWEST
 from fa_audit.protocol.sentences import NOT_FINITE, RETRAIN
 
-# Checks by label; those that need accuracies are left out, since a training has none.
+# Checks by label, without those that need accuracies, which a monitor is not given.
 FOLLOWED = {check.label: name for name, check in CHECKS.items() if check.unit != "points"}
 _OF_STATES = ("hidden_norm", "grad_norm", "growth")
 HEALTHY = "docs/monitor.md shows the numbers of healthy networks."
@@ -67,8 +67,8 @@ class Monitor:
 
         Args:
             model, description, loss_fn, thresholds: as for `diagnose`.
-            eval_batches: the first 10 are copied. Norms, gradients and loss come from the first, C
-                from all; C needs 8 or more.
+            eval_batches: the first 10 batches are copied. Norms, gradients and loss come from the
+                first batch, C from all copied ones; C needs 8 or more.
             stop_on: one or more of ``"D1"``, ``"D2"`` and ``"C"``: `step` returns True once all of
                 them fire, or once a state, gradient or logit is not finite. Without `stop_on`
                 it always returns False.

@@ -210,7 +210,7 @@ def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
         moved, angle = distance_from(truth.states[0], h)
         # The ratio is measured in the network's own precision, as published numbers are.
         ratio = None
-        # No block follows the last state, and states of two widths have no difference.
+        # No block follows the last state, and states of different widths cannot be subtracted.
         if after is not None and after.shape == h.shape:
             residual = after if skip == "none" else after - h
             ratio = median_ratio(residual, h).value
@@ -325,8 +325,8 @@ def _check_dataset(learner: Learner, dataset: Dataset) -> None:
 def _check_accuracies(
     learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path
 ) -> None:
-    """Compare a sidecar's accuracies with the network's, allowing for a few samples that devices
-    round differently.
+    """Compare a sidecar's accuracies with the network's; a few predictions may differ, since
+    devices round differently.
     """
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
@@ -341,6 +341,6 @@ def _check_accuracies(
         if not same:
             raise AuditError(
                 f"{sidecar}: {name}: found {reported}; the network of its checkpoint has {actual} on"
-                " these images. One of them was altered: delete both and run the training again, or"
-                " give the data that it was trained on."
+                " these images. If sidecar or checkpoint was altered, delete both and train again;"
+                " if the network was trained on other images, give those."
             )

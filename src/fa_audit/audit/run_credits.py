@@ -52,7 +52,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     aligned, rounded = _credits_as_trained(learner, x, labels)
     network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
     twin = replace(learner, network=network, state=state)
-    # `init_state` draws fresh feedback for a float32 network on the CPU: the last argument.
+    # Fresh feedback is drawn for the last argument: `init_state` expects float32 on the CPU.
     with untouched(network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
@@ -70,9 +70,9 @@ def _credits_as_trained(
     """Compare every block's credit with backpropagation's gradient, in the network's own precision.
 
     Returns:
-        Every block's `alignment`, and ``rho`` with its ceiling at the block's input, as published.
-        In float32 a step of 1e-3 from a state of norm 1e4 is little more than rounding, so that
-        even the true gradient does not predict the change of the loss.
+        Every block's `alignment`, and ``rho`` at the block's input, as published: of the credit,
+        and of the true gradient as the ceiling. In float32 the ceiling can be near 0: a step of
+        1e-3 from a state of norm 1e4 is little more than rounding.
     """
     network = learner.network
     rounded = []
@@ -115,7 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # A single draw without values gives the null distribution the same reason.
+        # The null distribution takes its reason from this draw, which has no values.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)

@@ -86,9 +86,7 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
 
 
 def pairwise_cosines(directions: list[Tensor]) -> Tensor:
-    """Return the cosines ``(K, K)`` of vectors ``(d,)``, leaving out those that are zero or not
-    finite.
-    """
+    """Return the cosines ``(K, K)`` of the K vectors ``(d,)`` that are finite and not zero."""
     rows, valid = (
         unit(torch.stack(directions))
         if directions

@@ -53,7 +53,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
             " model.float().",
         )
     partial, unproven = [], []
-    # Nothing can bypass the states of this package's networks: they have no `past`.
+    # Networks of this package have no `past`: nothing can bypass their states.
     for layer, share in enumerate(getattr(network, "past", ())):
         if share is None:
             unproven.append(str(layer))
@@ -62,7 +62,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     if partial:
         yield (
             "partial states",
-            "Partial states: some of the outputs' dependence on the inputs bypasses them:"
+            "Partial states: some of the outputs' dependence on the inputs bypasses these states:"
             f" {', '.join(partial)}.",
         )
     if unproven:
@@ -105,7 +105,7 @@ def are_classes(labels: Tensor) -> bool:
 
 
 def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warnings:
-    """Warn of repeated samples or batches with a single class, which make C large, and of NaN.
+    """Warn of NaN, and of what makes C large: repeated samples, and batches with a single class.
 
     Args:
         ignored: the label that the loss ignores.

@@ -139,7 +139,7 @@ class Audit(Evidence):
 
     @property
     def label(self) -> int | None:
-        """Return the run's seed; `fa-audit audit` stores it in the specification only."""
+        """Return the run's seed, from `spec` if there is one: `fa-audit audit` sets no `seed`."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:

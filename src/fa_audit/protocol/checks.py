@@ -127,12 +127,12 @@ class Criterion:
     def distance(self, value: float, limit: float) -> float:
         """Return the distance of a value from its limit: positive if the check passes.
 
-        For factors it is the ratio in decades (``log10``), for others the difference.
+        For the unit ``factor`` it is their ratio in decades (``log10``), else their difference.
 
         >>> CHECKS["scale"].distance(0.5, 50.0), CHECKS["depth"].distance(0.5, 0.25)
         (2.0, 0.25)
         """
-        # The difference of two infinities, or two zeros in decades, would be NaN.
+        # Two infinities, or the logarithms of two zeros, would differ by NaN.
         if value == limit:
             return 0.0
         beyond = value - limit
@@ -153,7 +153,7 @@ class Criterion:
         return math.inf if beyond >= 300 else limit * 10**beyond
 
     def remedy(self, cause: str) -> str:
-        """Return the advice for a criterion that fires for a cause."""
+        """Return what to do if the criterion fires with this cause."""
         return self.advice.get(cause, self.advice.get("", ""))
 
     def judge(self, value: float, limit: float, **how: Any) -> Outcome:
@@ -279,8 +279,8 @@ def _bias(evidence: Evidence) -> str:
     if found.refitted.value is not None:
         again = f"{found.refitted.value:.3g}"
     return (
-        f"mean(p) - mean(y) is up to {largest:+.3g}, of class {found.gaps.index(largest)}; with the"
-        f" head's bias refitted on half of the batches, C is {again} on the others"
+        f"largest gap mean(p) - mean(y): {largest:+.3g}, for class {found.gaps.index(largest)};"
+        f" with the head's bias refitted on half of the batches, C on the other half: {again}"
     )
 
 
@@ -388,8 +388,8 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         fine="the true gradient at the last state has not vanished",
         finding="the true gradient at the last state has vanished",
         causes={
-            "saturated loss": "the loss is almost zero, and so is the true gradient, which is not"
-            " a collapse"
+            "saturated loss": "the loss is almost zero, and so is the true gradient; this is not a"
+            " collapse"
         },
         advice={
             "collapsed reference": "The true gradient is only rounding noise."
@@ -412,7 +412,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         fine="the mean gradients of batches differ",
         finding="the mean gradients of all batches share a direction",
         advice={
-            "": "Report no alignment with the gradient as evidence of learning. C can also"
+            "": "Do not report alignment with the gradient as evidence of learning. C can also"
             " fire for a healthy network, if mean predictions differ from class frequencies."
         },
         when_open="Audit with 8 or more batches, none of which has a mean gradient of 0.",

@@ -255,9 +255,9 @@ class Evidence(Model):
         growth_interval, gradient_interval: 95 % bootstrap intervals, over samples, of the largest
             growth and of median ``||g_L||``; None for fewer than 8 samples or norms that are not
             finite.
-        missing: the states at which the true gradient is not known, each with a reason. At an
-            `untrue` state the gradient's norm is an estimate, or NaN if the loss is no mean over
-            samples; at the other states it is NaN, or too small to verify.
+        missing: the states at which the true gradient is not known, each with a reason. If that is
+            ``untrue``, the gradient's norm is an estimate, or NaN if the loss is no mean over
+            samples; for the other reasons the norm is NaN, or too small to verify.
         unchecked: the custom part of the backward pass that was not compared with the forward pass,
             and why; empty if there is none.
         frequencies: mean predictions and class frequencies, if C fires under cross-entropy.

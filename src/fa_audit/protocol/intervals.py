@@ -1,8 +1,7 @@
 """95 % intervals over test images and seeds; `fa_audit.audit.statistics` has those over samples.
 
-Imports no numpy: the workflow prints verdicts with it. Sources: Wilson 1927; Newcombe 1998 (method
-10); Bonett and Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's
-t).
+Imports no numpy or torch. Sources: Wilson 1927; Newcombe 1998 (method 10); Bonett and Price 2012
+(paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's t).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 For every check the distance from its limit is averaged over the networks. The check fires if the
 mean is on the wrong side, and is borderline if the 95 % interval contains the limit: the t-interval
-over seeds, or a single network's own interval. Both verdicts follow from that, and nothing else in
-this package decides one.
+over seeds, or a single network's own interval. Only these outcomes, and numbers that are not
+finite, decide the two verdicts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Rule:
         fired = [CHECKS[name] for name in self.checks if fires[name]]
         if not finite or len(fired) > 1:
             return True
-        # A single check that fired decides, unless it is `joint` and the rule takes those in pairs.
+        # One check that fires decides, unless it is `joint` and the rule has `pairs`.
         if fired and not (self.pairs and fired[0].joint):
             return True
         return None if None in map(fires.get, self.checks) else False
@@ -141,7 +141,7 @@ class Finding:
 
     @cached_property
     def distance(self) -> float | None:
-        """Return the mean distance from the limit, positive if it passes; None if undefined."""
+        """Average the distances from the limit: positive if the check passes, None if undefined."""
         if not self.distances:
             return None
         # Rounded, so that margins of 1 and 3 points are on average exactly at a limit of 2.
@@ -325,7 +325,7 @@ class Judgement:
         labels = ", ".join(found.kind.label for found in findings)
         needed = [seeds_to_settle(found.distances) for found in findings]
         if None in needed:
-            return f"{labels} borderline; more than {MOST_SEEDS} seeds in all would settle it"
+            return f"{labels} borderline; even {MOST_SEEDS} seeds in all would not settle it"
         return f"{labels} borderline; {max(filter(None, needed))} seeds in all would settle it"
 
     @property

@@ -33,7 +33,7 @@ _CREDITS_LEGEND = (
     " 1. nudging: change of the loss after a small step against the credit; negative if the credit"
     " helps."
 )
-_BELOW_FLOOR = f" {_MARK}: the gradient that it is compared with is below the limit of D2."
+_BELOW_FLOOR = f" {_MARK}: the gradient in this cosine is below the limit of D2."
 # Heading of a column in the table of states -> the field of `State` that it shows.
 _STATES = {
     "||h||": "hidden_norm",
@@ -85,12 +85,12 @@ def _scope(audit: Audit) -> str:
     text = f"{len(audit.layers)} states, {places}, with {covered:.0f} % of the layers between them."
     if audit.about.get("partial"):
         past = percent(max(share or 0 for share in audit.about["past"]))
-        text += f" Partial: up to {past} of the outputs' dependence on the inputs bypasses them."
+        text += f" Partial: up to {past} of the outputs' dependence on the inputs bypasses states."
     return text
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once, after the seeds that it holds for unless all networks share it."""
+    """Yield every text once, preceded by its seeds if not all networks share it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that has the same text twice is named once.
@@ -187,7 +187,7 @@ def _first_fired(audit: Audit) -> list[str]:
 
 
 def _seeds(judgement: Judgement) -> Table:
-    """Return a row for every network: accuracies in percent, the number of every check, verdict."""
+    """Return a row for every network: accuracies in percent, the value of every check, verdict."""
     checks = [kind.label for kind in CHECKS.values()]
     rows = []
     for label, audit in zip(judgement.labels, judgement.networks):

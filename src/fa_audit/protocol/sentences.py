@@ -44,8 +44,8 @@ class Ruling(NamedTuple):
     Attributes:
         claim: True for the finding, False for the opposite, None if neither is supported.
         may: the supported sentence, or only numbers if no claim is supported; may be empty.
-        may_not: the unsupported sentence with the reason; empty if `claim` is False, or if a check
-            that decides no verdict was not evaluated.
+        may_not: the unsupported sentence with the reason; empty if `claim` is False, or if the
+            check was not evaluated and decides no verdict.
         reason: the reason by itself.
     """
 
@@ -92,7 +92,7 @@ def _rulings(judgement: Judgement) -> dict[str, Ruling]:
 
 
 def _closed(judgement: Judgement) -> str:
-    """Return why nothing may be written about the credits; empty if only D2 decides this."""
+    """Return a reason, D2 aside, why nothing may be written about the credits; empty if none."""
     for audit in judgement.networks:
         if audit.untrue:
             return _OWN_BACKWARD
