@@ -7,16 +7,16 @@ V descends the sum of
         target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),
     xi_k ~ N(0, I),    k = 1..K
     the mean of (||h_L|| (dV/dh_L - g_L))^2,    g_L: gradient of the per-sample loss
-where V' is the exponential moving average of V. During the first 20 % of the epochs the credit is
-DFA's.
+where V' is the exponential moving average of V. During the first 20 % of the epochs the credits
+are those of DFA.
 
 Source: Hao, Wan, Zhai 2026.
-Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2 and the weight 1 of the
-    gradient term are the paper's. Ours: noise relative to the rms of the state, 3 hidden layers of
+Constants from the paper: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2, and the
+    weight 1 of the gradient term. Ours: noise relative to the rms of the state, 3 hidden layers of
     256 units, and one mean over the targets of all states. V learns at the network's learning
     rate without weight decay.
-Cost: BP's passes, V's forward pass on (K + 1)(L + 1) states per sample, its backward pass, and
-    second derivatives at the top.
+Cost: as BP, V's forward pass on (K + 1)(L + 1) states per sample, its backward pass, and second
+    derivatives at the top.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class CreditBridge(Method):
         draws: K, noise draws of the soft minimum.
         sigma: noise, relative to the rms of the state.
         memory: share of the moving average that one step keeps.
-        warm_up: fraction of the epochs during which the credit is DFA's.
+        warm_up: fraction of the epochs that use the credits of DFA.
         hidden: units of each of the three hidden layers of V.
     """
 

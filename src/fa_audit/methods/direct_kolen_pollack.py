@@ -1,8 +1,8 @@
 """Direct Kolen-Pollack: direct feedback alignment whose matrices learn like linear classifiers.
 
     a_l = e B_l^T,    e = softmax(logits) - y,    B_l in R^{d x C}
-    B_l descends mean_B <e, h_{l+1} B_l>: its gradient is mean_B h_{l+1}^T e, under the weights'
-        optimiser and decay
+    B_l descends the batch mean of <e, h_{l+1} B_l> with the optimiser and decay of the weights; the
+        gradient is the batch mean of h_{l+1}^T e
     embedding: the same with a matrix for h_0
 
 The topmost matrix has the same gradient as a linear head's weight, so that their distance shrinks
@@ -51,7 +51,7 @@ class DirectKolenPollack(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return projections of the output error, ``(B, d)`` each; no matrix learns from them."""
+        """Return projections of the output error, ``(B, d)`` each, detached from the matrices."""
         error = output_error(trace, labels)
         return Credits.bottom_up(error @ b.detach().T for b in state)
 
@@ -63,7 +63,7 @@ class DirectKolenPollack(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the loss of all matrices, whose gradient at ``B_l`` is ``mean_B h_{l+1}^T e``."""
+        """Return a loss whose gradient at ``B_l`` is the batch mean of ``h_{l+1}^T e``."""
         error = output_error(trace, labels)
         products = []
         for h, b in zip(trace.states, state, strict=True):

@@ -1,7 +1,7 @@
 """Difference target propagation: learned inverses carry targets down to every state.
 
     t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),
-    a_{l-1} = (h_l - t_l) / eta, the distance from the target, per sample
+    a_{l-1} = (h_l - t_l) / eta, per sample
     g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),
     F_l: h_l -> h_{l+1}
     g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
@@ -18,7 +18,7 @@ Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rat
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
     learning rate of 3e-3. The inverse_rate of Lee et al. is 0.34, and they train inverses and
     network in turns, an epoch each.
-Cost: BP's, another forward pass of the blocks, three forward and one backward pass of the inverses.
+Cost: as BP, one more forward pass of the blocks, three forward and one backward pass of inverses.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class DTP(Method):
 
     @torch.no_grad()
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return every state's distance from its target, divided by eta: ``(B, d)`` each."""
+        """Return every state minus its target, divided by eta: ``(B, d)`` each."""
         with torch.enable_grad():
             (top,) = loss_gradients(trace, labels, (trace.head_input,))
         descending = [network.read_gradient(top)]
         for layer in reversed(range(len(network.blocks))):
             h, above = network.read(trace.states[layer + 1]), descending[-1]
             through = (state[layer](h) - state[layer](h - self.eta * above)) / self.eta
-            # The skip is added here, since inside the difference it would cost digits.
+            # The skip adds exactly `above`; h - (h - eta * above) would lose precision.
             descending.append(above + through if skips(network, layer) else through)
         return Credits.bottom_up(reversed(descending))
 

@@ -23,7 +23,7 @@ Constants: eta, sigma and damping (there a decay of the feedback) are those of t
 Ours, as in DTP: steps per sample, noise relative to the rms, and the form of inverses; theirs are
     single tanh layers. g_L is linear, because credits raised the loss of a short training if g_L
     had a hidden layer.
-Cost: BP's, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
+Cost: as BP, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Equilibrium propagation: states relax towards a lower loss, and weights follow them.
+"""Equilibrium propagation: states relax towards a lower loss, and weights learn from them.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
     free phase: the forward pass, E = 0
@@ -54,7 +54,7 @@ class EP(Method):
         the difference of energies over beta.
         """
         free = tuple(h.detach() for h in trace.states)
-        # One phase leaves an error of order beta, the mean of both one of order beta^2.
+        # One phase has an error of order beta, the mean of two phases an error of order beta^2.
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
         phases, objectives, moves = len(betas), [], []
         for beta in betas:

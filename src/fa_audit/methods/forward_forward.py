@@ -6,7 +6,7 @@
     F_l: block l with its skip
     embedding and blocks descend the mean of both losses, summed over layers
     a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,
-    embedding: the same of h_0
+    embedding: the same with h_0
     wrong label: (y + 1 + floor(<x, r>) mod (C - 1)) mod C, with a new r ~ N(0, C^2) for every
         minibatch
 
@@ -17,10 +17,10 @@ Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; all layers but th
     From his code (ffcode.zip, ffnew.m): the threshold d, one per unit; layers read states of rms 1.
     From loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and
     the 1e-8 that is added to the rms, here inside the root.
-Ours: wrong labels from <x, r>, since credits must not draw (floor(<x, r>) is uniform modulo C - 1
-    as r varies); the values that replace pixels; G as a mean over tokens or positions; skips, with
-    which a block's G starts near 0; states after whole blocks, where his follow a ReLU; images not
-    divided by their rms; no peer normalisation.
+Ours: wrong labels from <x, r>, since `credits` must not draw random numbers (as r varies,
+    floor(<x, r>) is uniform modulo C - 1); the values that replace pixels; G as a mean over tokens
+    or positions; skips, with which a block's G starts near 0; states after whole blocks, where his
+    follow a ReLU; images not divided by their rms; no peer normalisation.
 
 The engine trains the head on the network's plain forward pass; no method can change that. Hinton's
 softmax reads all layers but the first, normalised, in a pass with a neutral label (1/C at each

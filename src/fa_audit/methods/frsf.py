@@ -38,6 +38,6 @@ class FRSF(FALayerwise):
         return Magnitudes(network, generator)
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Return the current signs of the weights times the state's magnitudes."""
+        """Return the current signs of the weights times the magnitudes in `state`."""
         magnitudes = super().partners(network, state)
         return {weight: m * weight.detach().sign() for weight, m in magnitudes.items()}

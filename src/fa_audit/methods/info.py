@@ -150,7 +150,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=5.0,
     ),
     "predictive_coding": MethodInfo(
-        summary="predictive coding: weights follow the prediction errors of relaxed states",
+        summary="predictive coding: weights learn from the prediction errors of relaxed states",
         equation="a_l = F_l(h_l) - h_{l+1} of relaxed states",
         latex=r"a_l = F_l(h_l^{\mathrm{relaxed}}) - h_{l+1}^{\mathrm{relaxed}}",
         feedback="the forward weights, by relaxation; no matrix is drawn",
@@ -158,7 +158,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=15.0,
     ),
     "dual_propagation": MethodInfo(
-        summary="dual propagation: weights follow pairs of states, nudged down and up the loss",
+        summary="dual propagation: weights learn from two states, nudged to lower and higher loss",
         equation="a_l = -(s_{l+1}^+ - s_{l+1}^-) / beta,  s_l^+- = h_l +- J_l^T d_{l+1} / 2",
         latex=r"a_l = -d_{l+1}/\beta,\quad d_l = s_l^+ - s_l^-",
         feedback="the forward weights, in one pass from the top down; no matrix is drawn",
@@ -206,7 +206,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=1.4,
     ),
     "ep": MethodInfo(
-        summary="equilibrium propagation: weights follow states that relax towards a lower loss",
+        summary="equilibrium propagation: weights learn from states that relax to a lower loss",
         equation="a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta",
         latex=r"a_l = -(h_{l+1}^{\mathrm{nudged}} - h_{l+1}^{\mathrm{free}})/\beta",
         feedback="the forward weights, by relaxation; no matrix is drawn",

@@ -34,6 +34,6 @@ class KolenPollack(FALayerwise):
         return nn.ParameterDict(Partners(network, generator).named_buffers())
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
-        # With its weight's gradient, a partner also takes its weight's AdamW step.
+        # A partner that has its weight's gradient takes the same AdamW step as the weight.
         for name, weight in partnered_weights(network):
             state[name].grad = weight.grad

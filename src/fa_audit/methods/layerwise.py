@@ -2,7 +2,7 @@
 
     a_l = d/dv_i CE(A_l v_i + b_l, y_i),    v_i: vector of h_{l+1} of sample i;
     embedding: the same on h_0
-    in stage s of L: block s, A_s and b_s learn; in the first stage the embedding and its net, too;
+    in stage s of L: block s, A_s and b_s learn; in the first stage also the embedding and its A, b;
         in every stage the head
 
 A block outside its stage has a credit, which audits see. It has no gradient, not even that of a
@@ -13,8 +13,8 @@ Source: Belilovsky, Eickenberg, Oyallon 2019 (arXiv 1812.11446), their linear au
     (k = 1).
 Constants: none.
 Ours: one schedule of the learning rate for all stages, each of which has 1/L of the epochs, so that
-    a training needs at least L (their code: 50 epochs and a schedule for each stage); the head
-    always learns.
+    a training needs at least L epochs (the authors' code has 50 epochs and a schedule for each
+    stage); the head always learns.
 Cost: as `local_pred`.
 """
 

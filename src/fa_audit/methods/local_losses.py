@@ -8,7 +8,7 @@
     predsim: (1 - beta) pred + beta sim
     embedding, blocks, A, b and M descend the sum over states, the head its cross-entropy
 
-Credits are not normalised: they are gradients of losses that blocks descend themselves. In a ViT
+Credits are not normalised: each is the gradient of the loss that its block descends. In a ViT
 h_0's cls token is the same for all images, so that sim's gradient there is rounding error only.
 
 Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
@@ -16,7 +16,7 @@ Constants: beta 0.99 is the paper's.
 Ours: nets read vectors even if states are maps (the authors' sim then convolves, and takes
     deviations over positions); torch's initialisation (their A begins at 0); a net on h_0 (they
     have none).
-Cost: BP's, and the small nets'.
+Cost: as BP, and the passes of the small nets.
 """
 
 from __future__ import annotations

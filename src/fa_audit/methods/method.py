@@ -51,7 +51,7 @@ class Credits:
 
     @classmethod
     def bottom_up(cls, vectors: Iterable[Tensor], **given: Any) -> Credits:
-        """Build credits from vectors, the embedding's first; `given` sets the other fields."""
+        """Build credits from vectors for embedding, block 0, ...; `given` sets the other fields."""
         embedding, *blocks = vectors
         return cls(tuple(blocks), embedding, **given)
 
@@ -93,7 +93,7 @@ class Method:
 
     @property
     def state_rate(self) -> float:
-        """Return the learning rate of `init_state`'s parameters, as a multiple of the run's."""
+        """Return the learning rate of the method's state, divided by the run's learning rate."""
         return 1.0
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:

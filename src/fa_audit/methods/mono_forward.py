@@ -18,7 +18,7 @@ Ours: the network's head classifies; it has a bias, its normalisation, and no Re
     next block reads the state without the ReLU. M reads vectors even if states are maps. Unlike in
     that code, all layers learn in every step, and no matrix reads the image.
 Constants: none.
-Cost: BP's, and the matrices'.
+Cost: as BP, and the passes through the matrices.
 """
 
 from __future__ import annotations

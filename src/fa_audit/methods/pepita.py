@@ -15,7 +15,7 @@ Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and s
     inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1].
 Ours: range(x), because our pixels are standardised: 4.1 for a CIFAR-10 image with black and white,
     3.8 on average over augmented images; the head learns from the cross-entropy of the first pass,
-    theirs from the error of the second; no dropout, which they share between the passes; states
+    theirs from the error of the second; no dropout (theirs has one mask for both passes); states
     after whole blocks, skips included; a block's gradient is exact and includes the slopes of its
     nonlinearities, which theirs leaves out.
 Constants: strength 0.05, theirs.
@@ -57,7 +57,6 @@ class PEPITA(Method):
         second = run(network, trace.x + shift.reshape(trace.x.shape), local=True)
         moves = [(h - other).detach() for h, other in zip(trace.states, second.states, strict=True)]
         outputs = (second.states[0], *second.residuals)
-        # The differences of the passes are constants here.
         products = [(f * a).sum() for f, a in zip(outputs, moves, strict=True)]
         objective = torch.stack(products).sum() / len(labels)
         slopes = map(network.read_gradient, moves)

@@ -20,7 +20,7 @@ Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723). Their code
     images.
 Ours: blocks with skips; tokens; states that, unlike t_0, are not rectified.
 Constants: none.
-Cost: BP's, and passes of C labels.
+Cost: as BP, and passes of C labels.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ the loss that this prediction has.
     G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
 
 Source: Hao, Wan, Zhai 2026.
-Constants: 3 hidden layers of 256 units, AdamW at the network's learning rate without weight decay;
-    the sizes are ours, from the paper's toy experiment. CE is the per-sample loss, ours.
-Cost: BP's passes and two forward and backward passes of the small net, one to its inputs and one to
+Constants: AdamW at the network's learning rate without weight decay.
+Ours: 3 hidden layers of 256 units, as in the paper's toy experiment; CE of single samples, not the
+    batch mean.
+Cost: as BP, and two forward and backward passes of the small net, one to its inputs and one to
     its weights.
 """
 

@@ -24,7 +24,7 @@ LAYERS = (F.linear, F.conv2d)
 
 
 def partnered_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield every matrix and kernel of blocks and head, with a name that a buffer may have."""
+    """Yield every matrix and kernel of blocks and head, with its name; `_` replaces the dots."""
     for part in ("blocks", "head"):
         for name, parameter in getattr(network, part).named_parameters():
             if parameter.dim() > 1:

@@ -60,7 +60,7 @@ DIFFERENT = 1e-4  # relative difference of outputs that two passes of one networ
 
 
 class NotWhole(AuditError):
-    """The error about a state that some information about the inputs bypasses."""
+    """Some information about the inputs bypasses a state."""
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
@@ -72,7 +72,7 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
 
     Raises:
         AuditError: a named module does not exist, the head reads another vector than described, or
-            information bypasses a state; the message names the share.
+            information bypasses a state; the message says how much.
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
@@ -98,8 +98,8 @@ class DescribedNetwork(Network):
         places: where the states are; a place that is reached several times has several states.
         names: the places of ``h_0..h_L``, in the order in which a pass reaches them.
         shapes: the shapes of ``h_0..h_L`` for the batch that `describe` got.
-        past: for every state, the share of the outputs' dependence on the input that bypasses it: 0
-            if all of it passes through the state, 1 if none does, None if samples are too alike.
+        past: for every state, how much of the outputs' dependence on the input bypasses the state:
+            from 0, nothing, to 1, everything; None if samples are too alike.
         covered: the share of the model's layers with parameters that run between the first state
             and the last.
         embeds, heads: whether the model may use parameters before the first state, and after the
@@ -172,8 +172,8 @@ class DescribedNetwork(Network):
             if not h.requires_grad:
                 raise self._error(
                     f"no gradient reaches state {len(states)} ({place}), which is outside the"
-                    " autograd graph. Expected a forward pass without detach(), torch.no_grad() and"
-                    " activation checkpointing with use_reentrant=True between states;"
+                    " autograd graph. Expected no detach(), no torch.no_grad() and no activation"
+                    " checkpointing with use_reentrant=True between states;"
                     " docs/recipes.md shows how to leave a detach() out."
                 )
             states.append(h.detach().clone())
@@ -339,7 +339,7 @@ class DescribedNetwork(Network):
             raise self._error(
                 f"the model returns {shown(logits)} for {expected} inputs; expected one tensor with"
                 " a row for each, or an output that has this tensor as .logits or under 'logits'."
-                " Otherwise return it from a small module around the model, or from forward=."
+                " Return this tensor from a small module around the model, or from forward=."
             )
 
     def _places(self, x: Tensor) -> list[Place]:
@@ -365,8 +365,8 @@ class DescribedNetwork(Network):
             check_repeats(self, x)
             raise self._error(
                 "forward= returns other outputs than the model's own forward:"
-                f" {apart(own, logits):.2g} of their length apart. Expected the same pass, with its"
-                " states marked."
+                f" {apart(own, logits):.2g} of the output norm apart. Expected the same pass, with"
+                " its states marked."
             )
 
     @torch.no_grad()
@@ -479,7 +479,7 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
 
 
 def apart(one: Tensor, other: Tensor) -> float:
-    """Return the distance of two tensors, relative to the length of the first."""
+    """Return the distance of two tensors, relative to the norm of the first."""
     return ((other - one).norm() / one.norm()).item()
 
 
@@ -495,9 +495,9 @@ def check_repeats(network: Network, x: Tensor) -> None:
     if finite and apart(first, second) > DIFFERENT:
         raise AuditError(
             f"{type(getattr(network, 'inner', network)).__name__}: two forward passes of the same"
-            f" inputs in evaluation mode differ by {apart(first, second):.2g} of the outputs'"
-            " length; expected the same. Turn off dropout (training=self.training), noise and"
-            " whatever counts passes."
+            f" inputs in evaluation mode differ by {apart(first, second):.2g} of the output"
+            " norm; expected no difference. Turn off dropout (training=self.training), noise and"
+            " counters of passes."
         )
 
 
@@ -527,7 +527,7 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
     >>> wrap_model(model, torch.eye(4)).names
     ('input:blocks.0', 'input:head')
     """
-    # In networks of this package nothing can bypass a state: every layer reads the one before.
+    # This package's networks have no bypass: every block reads only the state before it.
     if description is None and isinstance(model, Network):
         return model
     by_contract = description is None and not hook_points(model)

@@ -173,7 +173,7 @@ def _fitting(
 ) -> DescribedNetwork | None:
     """Describe the model by the modules `names`; return None if information bypasses the states.
 
-    The states are the modules' outputs, or their inputs if more layers lie between the inputs. A
+    The states are the modules' outputs, or the modules' inputs if more layers lie between those. A
     module that reads the data is the embedding, and a module that returns the outputs is the head:
     if nothing fits, such a module is left out and the remaining ones are tried.
     """
@@ -185,7 +185,7 @@ def _fitting(
     outermost = [place for place in order if place.module in modules or "." not in place.name]
     reader = reader_of(outermost, modules)
     if reader and not isinstance(pattern, str):
-        # If a norm or a sum lies between blocks, only their inputs are states.
+        # If a norm or a sum lies between blocks, the inputs of the blocks are the states.
         inputs = [INPUT + each for each in pattern]
         options.append((*inputs, str(reader)))
     outer = ""
@@ -212,8 +212,8 @@ def _fitting(
 
 
 def _rank(network: DescribedNetwork) -> tuple[bool, int, bool]:
-    """Return a sort key. First come states that all have the same number of dimensions, then
-    larger numbers of blocks, then descriptions by one name or pattern.
+    """Return a sort key by three criteria: states that all have the same number of dimensions come
+    first, then more blocks before fewer, then one name or pattern before several.
     """
     uneven = len(set(map(len, network.shapes))) > 1
     return uneven, -network.depth, not isinstance(network.description.blocks, str)

@@ -66,8 +66,7 @@ class Description:
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
             or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: the
             outputs show which.
-        partial: whether to audit states even if information bypasses them; the report names the
-            share.
+        partial: whether to audit states that some information bypasses; the report says how much.
         forward: in place of `blocks`, a function ``forward(model, x, mark)`` that runs a model that
             cannot be edited, calls ``h = mark(h)`` at every state, and returns the outputs.
     """
@@ -170,7 +169,7 @@ def order_of(model: nn.Module, run: Callable[[], Any]) -> list[Place]:
         order.append(place)
         return h
 
-    # Inputs, because they come in the order of the calls; outputs of containers come last.
+    # Inputs come in the order of the calls; a container's output comes after its modules.
     every = [Place(module, name, True) for name, module in model.named_modules() if name]
     with visited(every, visit), torch.no_grad():
         run()
@@ -257,7 +256,7 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
             handed_on.append(resized or (h is output and equal(h, copied)))
         return h
 
-    # After a single block only the head shows whether its output is passed on unchanged.
+    # After a single block, only the head shows whether the block's output arrives unchanged.
     after = [reader] if reader and len(ran) == 1 else []
     with visited([*inputs, *outputs, *after], visit), torch.no_grad():
         run()
@@ -382,7 +381,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
     """Replace the last state by noise; return whether the outputs ignore the order of positions."""
 
     def noise(h: Tensor) -> Tensor:
-        # Real states may be equal at all positions, in which case their order never matters.
+        # A real state may be equal at all positions: no reordering would change the outputs.
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
 
     try:

@@ -134,11 +134,9 @@ def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
         return torch.autograd.grad(loss, points)
     except Exception as error:  # external code may raise anything
         raise AuditError(
-            f"the loss has no gradient at every state: {first_line(error)}. Expected a forward "
-            "pass without"
-            " torch.no_grad, detach, activation checkpointing or changes in place between the "
-            "states, and a loss that"
-            " depends on the logits."
+            f"the loss has no gradient at some state: {first_line(error)}. Expected a forward"
+            " pass without torch.no_grad, detach, activation checkpointing or changes in place"
+            " between the states, and a loss that depends on the logits."
         ) from error
 
 
@@ -195,7 +193,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 
 @torch.no_grad()
 def runs_on(network: Network, x: Tensor) -> bool:
-    """Return whether a network runs on these inputs; some networks need batches of one size."""
+    """Return whether a network runs on these inputs; some networks need batches of a fixed size."""
     try:
         # A network that folds samples into another dimension runs, but its rows are no samples.
         return len(network(x.clone())) == len(x)
@@ -362,7 +360,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 kept.append((part, copy.copy(part)))
             elif isinstance(part, torch.Generator):
                 streams.append((part, part.get_state()))
-    # Copies of large tensors would take too much memory; tensors with a graph are the user's.
+    # Leave out large tensors, which would take too much memory, and tensors with a graph:
+    # restoring those in place would break a backward pass of the user.
     small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
     tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
