@@ -30,20 +30,20 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_audit)
     words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
-    words = "for a checkpoint: its data set, as in `fa-audit train`; default that in results/data"
+    words = "for a checkpoint: its data set, as in `fa-audit train`; default from results/data"
     more = "my_file:batches, a list of (x, labels) or a function that returns it; no default"
     add("--data", help=f"{words}. For a model: {more}")
     add_data_root(parser)
-    words = "the method's own frozen baseline: its .json, or for a model its accuracy"
+    words = "the method's own frozen baseline: for a checkpoint a .json, for a model an accuracy"
     add("--frozen", metavar="BASELINE", help=f"{words}; default none: D3 is not evaluated")
-    words = "the frozen baseline of backpropagation: its .json, or for a model its accuracy"
+    words = "backpropagation's frozen baseline: for a checkpoint a .json, for a model an accuracy"
     more = "default none: D3-strict is not evaluated"
     add("--bp-frozen", metavar="BASELINE", help=f"{words}; {more}")
     for kind in _OF_CHECKPOINTS:
         add(
             f"--{kind}",
             metavar="MODULE:CLASS",
-            help=f"{kind} of the checkpoint, if it is not registered; default the file's",
+            help=f"{kind} of the checkpoint, if not registered; default: the one named in the file",
         )
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
@@ -66,7 +66,11 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
     words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
-    add("--reads", help="the part of a state that the head reads; default: the outputs show it")
+    add(
+        "--reads",
+        help="the part of a state that the head reads; default with HookPoints all features, else"
+        " found from the outputs",
+    )
     add(
         "--partial",
         action="store_true",
@@ -90,7 +94,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--directions",
         type=int,
         default=32,
-        help="number of random moves of every state that test the credits; default %(default)s",
+        help="how many random moves of each state test the credits; default %(default)s",
     )
     add(
         "--loss",
@@ -205,7 +209,7 @@ def _accuracy(option: str, text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError as error:
         raise AuditError(
-            f"{option}: found '{text}'; expected for a model the baseline's accuracy, a fraction."
+            f"{option}: found '{text}'; expected a fraction: for a model, the baseline's accuracy."
         ) from error
 
 

@@ -47,8 +47,8 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         help="shape of one input of random numbers; default 3 224 224",
     )
     words = "a list of (x, labels) or of mappings, or a function that returns it"
-    more = "whose first inputs are used; default random images"
-    add("--data", metavar="MODULE:NAME", help=f"my_file:batches, {words}, {more}")
+    more = "the first batch is used; default random images"
+    add("--data", metavar="MODULE:NAME", help=f"my_file:batches, {words}; {more}")
     add(
         "--all", action="store_true", help="print every description that fits; default the best one"
     )

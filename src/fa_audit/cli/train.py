@@ -73,7 +73,7 @@ def add_data_root(parser: argparse.ArgumentParser) -> None:
 def data_path(options: argparse.Namespace) -> Path:
     """Return the file of the data set that `--data` gives as a file or by name.
 
-    The file of a name is made if it is missing.
+    If a named data set has no file yet, the file is made.
     """
     from fa_audit.data.dataset import prepare_data_file
 

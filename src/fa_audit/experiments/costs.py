@@ -56,8 +56,8 @@ class Costs:
     """Measured times and memory of jobs.
 
     Attributes:
-        rows: device -> `cost_key` -> row. A row has ``seconds_per_epoch`` (training, and measuring
-            a row of the trajectory), ``seconds_per_audit`` (of a network trained by
+        rows: device -> `cost_key` -> row. A row has ``seconds_per_epoch`` (training, with the
+            trajectory's measurements), ``seconds_per_audit`` (of a network trained by
             backpropagation), ``start_seconds`` of a process, its peak ``memory_mb`` and
             ``gpu_memory_mb``; rows of `own_benchmarks` have times only.
     """
@@ -92,18 +92,18 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for a training; measured on a CPU if not on `device`."""
+        """Return the minutes to request for training, from the CPU's rows if `device` has none."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
         return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for an audit; measured on a CPU if not on `device`."""
+        """Return the minutes to request for an audit, from the CPU's rows if `device` has none."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory to request for training; measured on a CPU if not on `device`."""
+        """Return the main memory for a training, from the CPU's rows if `device` has none."""
         row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
             row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
@@ -173,7 +173,7 @@ def own_benchmarks() -> Iterator[tuple[str, Row]]:
         runs = Path("results/benchmarks", rule).glob("*/*")
         for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):
             for path in sorted(run.glob("seed*.tsv")):
-                # Skip damaged files, and networks of 0 epochs, which have no time for an epoch.
+                # Skip damaged files, and networks of 0 epochs, which have no time per epoch.
                 with contextlib.suppress(OSError, StopIteration, *FOREIGN):
                     yield _own_row(path, facts_of(RunKey.of(path).path(folder, "json")))
                     break

@@ -24,8 +24,7 @@ with --device cuda on a GPU."""
 def plan_table(
     grid: Grid, costs: Costs, networks: Mapping[RunKey, bool], audits: Mapping[RunKey, bool]
 ) -> str:
-    """Return the table as text, one row per block of the configuration; a shared run counts in the
-    first block.
+    """Return the table as text: a row per entry of `settings`; shared trainings count in the first.
 
     Args:
         networks, audits: every network and audit that the targets need -> whether it is
@@ -79,7 +78,7 @@ def _work_cells(
 
 
 def _hours_text(hours: Sequence[Hours | None]) -> str:
-    """Return a sum of hours: ``~`` if some are estimates, ``?`` for jobs without one."""
+    """Return a sum of hours as text: ``~`` if some are estimates, ``?`` if some are unknown."""
     known = list(filter(None, hours))
     if hours and not known:
         return "?"

@@ -93,12 +93,12 @@ class Entry(Strict):
         layer, epoch: state or block, and epoch of the trajectory, if the quantity needs them.
         samples: number of test samples on which the number was measured.
         kind: the rule by which it is compared (docs/reproduction.md).
-        value: a number, or the answer of a verdict.
+        value: a number; for a verdict, one of its answers in `QUANTITIES`.
         deviation: standard deviation over the n averaged numbers; `tolerance` replaces it if it is
             not published.
         above, below: a bound; every seed must lie above it, or below it.
-        minus, over: another run; its quantity is subtracted from this run's, or divides it, seed by
-            seed.
+        minus, over: another run, whose quantity is subtracted from that of `run`, or divides it,
+            seed by seed.
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
         repeats: what this number restates, in words; it is then not counted.
@@ -135,7 +135,7 @@ class Entry(Strict):
 
     @property
     def all_runs(self) -> list[str]:
-        """Return `runs`, and the run that is subtracted or by which they are divided, if any."""
+        """Return `runs`, and the run that `minus` or `over` names, if any."""
         return [*self.runs, *filter(None, [self.minus, self.over])]
 
     @property

@@ -81,7 +81,7 @@ class Run:
 
     @property
     def whole(self) -> Run:
-        """Return the run that trains to the last epoch; this run may be a snapshot of it."""
+        """Return this run without ``epoch<k>``: it trains to the last epoch."""
         return replace(self, snapshot=None)
 
     @property
@@ -96,7 +96,7 @@ class Run:
 
     @property
     def untuned(self) -> Run:
-        """Return the run without its own learning rate and normalisation."""
+        """Return this run without the options ``lr`` and ``unnormalised``."""
         return replace(self, lr=None, unnormalised=False)
 
     @property
@@ -104,8 +104,8 @@ class Run:
         """Return this run's baselines after the same epoch, by role; a setting may lack them.
 
         ``own``: the blocks stay at initialisation and the same method trains the rest, on true
-        targets and without a penalty, which acts on blocks only. ``bp``: the same, trained by
-        backpropagation. ``shallow``: the same, without blocks. All share the run's learning rate
+        targets and without a penalty, which acts on blocks only. ``bp``: the same, by
+        backpropagation. ``shallow``: as ``bp``, without blocks. All share the run's learning rate
         and normalisation of credits, unless a setting lists a baseline with another learning rate
         (`Setting.baselines_of`).
         """
@@ -263,20 +263,19 @@ class RunSpec:
     ] = "adamw"
     clip: Annotated[
         float,
-        Field(ge=0, description="the largest norm of all gradients together; 0 does not clip"),
+        Field(ge=0, description="clip all gradients together to this norm; 0 does not clip"),
     ] = 0.0
     clip_groups: Annotated[
         float,
         Field(
             ge=0,
-            description="the largest norm of each group of gradients: embedding, each block, head,"
-            " the method's own nets; the paper's earlier script seems to clip like this; 0 does not"
-            " clip",
+            description="clip each group of gradients (embedding, each block, head, the method's"
+            " own nets) to this norm, as the paper's earlier script seems to; 0 does not clip",
         ),
     ] = 0.0
     normalise: Annotated[
         bool,
-        Field(description="divide credits by their root mean square, if the method asks for it"),
+        Field(description="divide credits by their root mean square, unless the method opts out"),
     ] = True
     rms_floor: Annotated[
         float, Field(ge=0, description="added to the credits' root mean square, e.g. 1.0e-6")

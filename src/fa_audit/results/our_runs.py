@@ -26,7 +26,7 @@ from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
-_ABSENT = "none"  # the answer of a run that has none
+_ABSENT = "none"  # stands for a missing answer
 
 
 class OurRuns:
@@ -64,7 +64,7 @@ class OurRuns:
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():
-            # If several settings have a run, the run of the entry's setting is last and wins.
+            # If several settings have this run, the entry's setting comes last and wins.
             keys = sorted(self._same[identity(spec)], key=lambda key: key.setting == entry.setting)
             seeds = {key.seed: key for key in keys}
             found[run] = {s: self._value(entry, seeds[s]) for s in entry.seeds if s in seeds}

@@ -1,4 +1,4 @@
-"""Outcomes of the checks and of other reports for many runs, a column each."""
+"""Outcomes of the checks for many runs, and the claims that a reader would withdraw."""
 
 from __future__ import annotations
 

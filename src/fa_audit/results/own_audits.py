@@ -66,10 +66,10 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
 
 
 def user_audits(groups: Iterable[Judgement]) -> Tidy:
-    """Return user audits as tables, with the trajectories of their results folder.
+    """Return user audits as tables, with trajectories from the audits' results folders.
 
-    Settings and runs keep their names, or are named after network and method; groups that would
-    share both names are numbered.
+    Unnamed settings are named after their network, or `OTHERS` if that is unknown, and unnamed
+    runs after their method. Runs with equal names in one setting are numbered.
 
     Raises:
         AuditError: a trajectory's file is damaged, or belongs to another run.

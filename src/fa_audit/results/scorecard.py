@@ -127,7 +127,7 @@ def _by_seed(values: Mapping[int, Any]) -> str:
 
 
 def _decides(script: str, every: Mapping[str, Comparison]) -> str:
-    """Return whether a number tells its script: it must agree with runs of that script only."""
+    """Return whether a number shows which script made it: only that script's runs agree."""
     own = every[script].verdict
     others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:
@@ -182,7 +182,7 @@ def counted(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of trained networks with three seeds or more, both published and ours."""
+    """Return rows of trained networks with at least three published seeds and three of ours."""
     seeds = rows[["n", "published_n"]].min(axis=1)
     return rows[rows["trained"].astype(bool) & (seeds >= _SEVERAL)]
 

@@ -92,6 +92,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mean_text(value: Any, deviation: float | None, n: int) -> str:
-    """Format a mean with its deviation, or an answer, and the number of seeds."""
+    """Format a mean with its deviation, or a text, and the number of seeds."""
     spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
     return f"{number(value)}{spread} (n = {n})"

@@ -68,7 +68,7 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
             raise AuditError(
                 f"{audit.path}: another run than {first.path}; it differs in "
                 f"{listed(found, SHOWN)}."
-                " Expected the same specification but for the seed: one report for each run."
+                " Expected audits that differ only in the seed. Make one report for each run."
             )
     if first.unit == "file":
         return judge(audits, "file")
@@ -90,9 +90,9 @@ def _check_different(audits: Sequence[Audit]) -> None:
     for audit in audits:
         # Leave out dates and machines, which are in `about`. Use json, since pydantic's own JSON
         # refuses half a surrogate pair.
-        # Audits of different networks may be equal if their numbers are not finite.
         content = json.dumps(audit.model_dump(mode="json", exclude={"about"}))
         first = measured.setdefault(content, audit)
+        # Networks whose numbers are not finite may have equal audits.
         if first is not audit and (audit.finite or first.path == audit.path):
             raise AuditError(
                 f"{audit.path}: the same audit as {first.path}; expected one file for each network."

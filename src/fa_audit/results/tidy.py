@@ -107,8 +107,8 @@ class Tidy:
         absent = set(self.settings) - set(self.trajectories["setting"])
         if absent:
             raise AuditError(
-                f"setting '{min(absent)}': found no trajectories, which this figure needs; leave it"
-                " out."
+                f"setting '{min(absent)}': found no trajectories, which this figure needs; leave"
+                " the setting out."
             )
         return self.trajectories
 
@@ -330,8 +330,8 @@ def _checked(audit: Audit, where: str | Path, expected: RunKey) -> Audit:
     check_spec(audit, where)
     if key_of(audit) != expected:
         raise AuditError(
-            f"{where}: of {key_of(audit)}; expected the run of its path, {expected}. Delete it and"
-            " make it again."
+            f"{where}: found an audit of {key_of(audit)}; expected the run of its path,"
+            f" {expected}. Delete it and make it again."
         )
     return audit
 

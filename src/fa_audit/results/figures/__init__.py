@@ -2,7 +2,7 @@
 
 tidy: the tidy tables of one or more settings; of exactly one for the kinds in `FIGURES_OF_ONE`.
 title: printed above the panels.
-labels: printed names of runs and settings; others keep their own names.
+labels: printed names of runs and settings; default their own names.
 thresholds: limits of the checks; kinds that show none ignore it.
 
 To add a figure, write one file and one line here. A figure outside of this package is named

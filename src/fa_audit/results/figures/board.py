@@ -39,7 +39,7 @@ def draw(
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
     if not settings:
-        raise AuditError("board: found no accuracy of a rule; leave it out.")
+        raise AuditError("board: found no accuracy of a rule; leave the figure out.")
     columns = min(len(settings), 2)
     pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)]
     called = style.names(runs["rule"].unique(), labels)
@@ -66,7 +66,7 @@ def draw(
 
 
 def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
-    """Return the rules by mean accuracy in the first setting that has them, the best first."""
+    """Rank the rules by mean accuracy: the first setting's, then those that only the second has."""
     means = runs.groupby(["setting", "rule"])["accuracy"].mean()
     rules: list[str] = []
     for setting in settings:
@@ -81,7 +81,7 @@ def _panel(ax: Axes, runs: pd.DataFrame, rules: Sequence[str]) -> None:
         accuracy, frozen = summarise(seeds["accuracy"]), seeds["own_frozen"].mean()
         if accuracy.interval:
             ax.plot(accuracy.interval, [row, row], **_INTERVAL)
-        # Matplotlib leaves out points that are NaN: a rule without a frozen baseline.
+        # Matplotlib leaves out NaN, the accuracy of a missing frozen baseline.
         ax.plot([frozen, accuracy.mean], [row, row], color=style.GREY, linewidth=1)
         ax.plot([frozen], [row], **_FROZEN, label=f"{rule} frozen")
         ax.plot([accuracy.mean], [row], **_TRAINED, label=f"{rule} trained")

@@ -84,7 +84,7 @@ def _by_layer(
     letters: str,
     thresholds: DiagnosticThresholds,
 ) -> dict[str, pd.DataFrame]:
-    """Draw columns of the layers against the depth, a panel each; return the rows of every run."""
+    """Draw columns of the table of layers, each in a panel; return every run's rows."""
     table = tidy.layers.sort_values("layer", kind="stable")
     # A gradient's marker is hollow if the gradient is below the limit; a cosine's marker, if the
     # gradient at the block's output is.

@@ -89,8 +89,8 @@ def verdict_matrix(
     return figure
 
 
-# A strategy is a rule by which a reader withdraws ("walks back") a trained network. The first two
-# are what papers of the field usually report (Hao, Wan, Zhai 2026).
+# A strategy is a rule by which a reader withdraws ("walks back") the claim about a network. The
+# first two are what papers of the field usually report (Hao, Wan, Zhai 2026).
 _STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",

@@ -218,7 +218,7 @@ def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Loo
 def mean_entries(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, Look]:
-    """Return legend entries for every run, with its number of seeds, for a seed and for a mean.
+    """Return legend entries: each run with its number of seeds, a seed's mark and a mean's mark.
 
     Args:
         groups: the rows of every run.
@@ -236,7 +236,7 @@ def mean_entries(
 
 
 def check_texts(texts: Iterable[str], where: str = "figure") -> None:
-    r"""Check that matplotlib can read the formulas in texts, which dollar signs enclose.
+    r"""Check that matplotlib can read the formulas between dollar signs in texts.
 
     Raises:
         AuditError: a formula cannot be read; write ``\$`` for a dollar sign.
@@ -334,7 +334,7 @@ def limit_line(
     if axis == "x":
         line, shade = ax.axvline, ax.axvspan
     line(limit, color=GREY, linestyle="--", linewidth=0.8, label="limit")
-    # get_lim extends the axis to the line; setting these ends keeps the shade from moving them.
+    # get_lim extends the axis to the line; fix its limits, so that the shade does not move them.
     low, high = getattr(ax, f"get_{axis}lim")()
     shade(limit, high if kind.side == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set(**{f"{axis}lim": (low, high)})

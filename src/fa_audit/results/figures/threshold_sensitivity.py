@@ -1,4 +1,4 @@
-"""How verdicts depend on thresholds: the share of networks on which a check fires at each one."""
+"""How verdicts depend on thresholds: the share of networks on which a check fires."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """How much every verdict depends on a threshold. A row is a run, with the number of its trained
-    networks over all seeds and settings. The height of the area is the fraction of networks on
-    which the check would fire at each threshold, of those for which it was evaluated; a full row
-    means all. Dark: no other check fires, so that the threshold decides the verdict. Light: another
-    check fires anyway. The dashed line is the protocol's threshold; a circle on it marks a run with
-    a borderline network. Margins are in percentage points.
+    networks over all seeds and settings. The height of the area at a threshold is the fraction of
+    evaluated networks on which the check would fire; a full row means all. Dark: no other check
+    fires, so that the threshold decides the verdict. Light: another check fires anyway. The dashed
+    line is the protocol's threshold; a circle on it marks a run with a borderline network. Margins
+    are in percentage points.
     """
     runs = tidy.runs
     order, counts = rank_runs(runs), runs["run"].value_counts()
@@ -46,7 +46,7 @@ def draw(
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
         values = kind.scale * runs[kind.column]
-        # An infinite value fires a check with an upper limit; others count as not evaluated.
+        # An infinite value fires a check with an upper limit; other checks count as not evaluated.
         values = values.where(np.isfinite(values) | (kind.side == "above"))
         at = _sweep(kind, values, limit)
         elsewhere = fired.drop(columns=kind.label).any(axis=1)
@@ -73,8 +73,8 @@ def draw(
 
 
 def _sweep(kind: Check, values: pd.Series, limit: float) -> np.ndarray:
-    """Return rising thresholds: the limit, every value on the axis, since an outcome changes there,
-    and one threshold beyond each end.
+    """Return rising thresholds: the limit, every value on the axis (an outcome changes there), and
+    one threshold beyond each end.
     """
     inner = np.unique([*values[np.isfinite(values)], limit])
     if kind.unit == "factor":

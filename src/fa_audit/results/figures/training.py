@@ -39,8 +39,8 @@ def trajectories(
     which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the
     norms.
     """
-    # Draw a run and its snapshots as one curve, since only a snapshot can have rows of epoch 0. The
-    # curve's rank and rings are those of the run's last network.
+    # A run and its snapshots are one curve, since only the snapshot +epoch0 has rows of epoch 0.
+    # The curve's rank and rings are those of the longest training.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
     runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
@@ -82,7 +82,7 @@ def _last_states(tidy: Tidy) -> pd.DataFrame:
 def _curves(
     ax: Axes, states: pd.DataFrame, order: Sequence[str], column: str, first_flag: str = ""
 ) -> None:
-    """Draw a column of the last states: one thin line per run and seed, the best run on top.
+    """Draw a column of `_last_states`: one thin line per run and seed, the best run on top.
 
     Args:
         first_flag: the column with the epoch at which a check first fired; a ring marks it.

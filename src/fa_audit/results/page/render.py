@@ -47,7 +47,7 @@ class Artefact:
 
     @property
     def table(self) -> Markup:
-        """Return the HTML of caption and table from the file, in which cells are escaped."""
+        """Return caption and table as HTML; the file's texts are already escaped."""
         text = self.file.read_text(encoding="utf-8")
         return Markup("".join(re.findall("<p>.*</table>", text, flags=re.DOTALL)))
 
@@ -103,7 +103,7 @@ def headline(runs: Sequence[PageRun]) -> str:
 
 
 def _policy(script: str) -> str:
-    """Return a Content-Security-Policy that forbids other scripts and all network requests."""
+    """Return a Content-Security-Policy that allows only this script, and no network requests."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none';"

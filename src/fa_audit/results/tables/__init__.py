@@ -2,7 +2,7 @@
 
 tidy: the tidy tables of one or more settings; of exactly one for the kinds in `TABLES_OF_ONE`.
 title: the beginning of the caption.
-labels: printed names of runs and settings; others keep their own names.
+labels: printed names of runs and settings; default their own names.
 
 To add a table, write one file and one line here. A table outside of this package is named
 ``package.module:function`` instead. This file holds names only and imports nothing.

@@ -36,8 +36,8 @@ def _first_epoch(check: str) -> Column:
 
 _REGIME = (GROWTH, _GRADIENT, _first_epoch("scale"), _first_epoch("reference"))
 _REGIME_NOTE = (
-    "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 "
-    "fire: mean ± sample standard deviation over the seeds in which they do."
+    "growth: largest over seeds; ||g_L||: median over seeds; D1, D2 from epoch: the first "
+    "epoch at which it fires, mean ± sample standard deviation over the seeds in which it does."
 )
 _FOUR_CHECK_NOTE = (
     "Four-check: the verdict over all seeds, decided by each check's mean distance from its limit;"
@@ -175,10 +175,10 @@ _NULL_CALIBRATION = (
     _GRADIENT,
 )
 _NULL_CALIBRATION_NOTE = (
-    "Deep cosine: of the gradient and the credit under the training feedback, norms not clamped, "
-    "mean over the blocks l >= 1; null: mean and sample standard deviation of the same over 20 "
-    "feedback draws that the network has never seen; z: deep cosine minus null mean, in null "
-    "deviations, seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep "
+    "Deep cosine: cosine of gradient and credit under the training feedback, norms not clamped, "
+    "mean over the blocks l >= 1; null: its mean and sample standard deviation over 20 feedback "
+    "draws that the network has never seen; z: deep cosine minus null mean, divided by the null "
+    "deviation, seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep "
     "cosine with norms clamped at 1e-8. All are means over seeds, ± their sample standard "
     "deviation; ||g_L||: median over seeds. Methods without random feedback have no null; draws "
     "that all give the same cosine have no z."
@@ -186,7 +186,7 @@ _NULL_CALIBRATION_NOTE = (
 
 
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return each run's cosine in deep blocks, compared with those under fresh random feedback."""
+    """Return each run's cosine in deep blocks, and the cosine under fresh random feedback."""
     runs, caption = tidy.runs, f"{title}. {_NULL_CALIBRATION_NOTE}"
     deviation = runs[f"fresh_b_std{AT_INPUT}"]
     above = runs[f"deep_cosine{AT_INPUT}"] - runs[f"fresh_b_mean{AT_INPUT}"]

@@ -133,11 +133,11 @@ def run_table(
     labels: Mapping[str, str],
     rows: Iterable[tuple[str, str]] | None = None,
 ) -> Table:
-    """Return a table with a row for every (setting, run), led by the setting if there are several.
+    """Return a table with a row for every (setting, run); a single setting has no column.
 
     Args:
         rows: setting and run of every row; default `by_setting`.
-        labels: printed names of runs and settings; others keep their own names.
+        labels: printed names of runs and settings; default their own names.
     """
     groups = dict(list(tidy.runs.sort_values("seed").groupby(["setting", "run"])))
     all_columns = [N, *columns]
