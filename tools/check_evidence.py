@@ -4,8 +4,8 @@ reference/measured.
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
 On the same processor and torch, a checkpoint has the SHA-256 of the measured one. Elsewhere
-rounding differs and training amplifies it: every counted number that rests on a run must then
-lie within the scatter of the measured run's seeds.
+rounding differs, and training amplifies the difference: the numbers of the run that the scorecard's
+headline counts must then lie within the scatter of the measured seeds.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ MORE = {
     )
 }
 SEED = 42  # of the costly runs in MORE
-# Relative to a number: differences up to LEAST are ignored; USUAL is the scatter assumed if fewer
-# than three seeds were measured.
+# Fractions of the measured number: differences up to LEAST are ignored; USUAL is the scatter if
+# fewer than three seeds were measured.
 LEAST, USUAL = 1e-3, 0.05
 
 
@@ -200,8 +200,8 @@ def main() -> None:
     again = train_all(keys, tidy, dataset, options.jobs)
     compared, wrong = compare(published, scorecard(published, tidy), again, OurRuns(tidy))
     print(*wrong, sep="\n", end="\n" * bool(wrong))
-    told = f"{compared} published numbers, {len(wrong)} differ by more than seeds scatter"
-    print(f"check-evidence: {len(keys)} runs trained again; of {told}")
+    told = f"of {compared} published numbers, {len(wrong)} differ by more than seeds scatter"
+    print(f"check-evidence: {len(keys)} runs trained again; {told}")
     raise SystemExit(min(1, len(wrong)))
 
 

@@ -1,11 +1,11 @@
-"""Audit trained runs with the code of this checkout and add them to measured ones.
+"""Audit trained runs with the code of this checkout, and add the audits to measured runs.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
 python tools/evidence.py RESULTS --configfile configs/board.yaml --settings field \\
     --into reference/field
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
-A run that was audited before is audited again if a file is newer; other runs of its setting stay.
+An audited run is audited again if one of its files is newer; other measured runs stay.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def add(folder: Path, paths: list[Path], results: Path) -> None:
 
 
 def main() -> None:
-    """Audit every trained run of the configuration and add it to the measured ones."""
+    """Audit the configuration's finished runs, and add the audits to the measured runs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -118,10 +118,10 @@ def main() -> None:
 
 
 def measure(pool: ProcessPoolExecutor, setting: Setting, options: argparse.Namespace) -> None:
-    """Audit the finished runs of a setting, and add them to the measured ones."""
+    """Audit the finished runs of a setting, and add the audits to its measured runs."""
     work = []
     for key in setting.run_keys("runs"):
-        # The workflow makes an audit only after the baselines were trained, too.
+        # The workflow makes an audit only once the run and its baselines are trained.
         if (options.results / f"audits/{key}.json").exists():
             work.append(pool.submit(audited, options.results, setting, key, options.audits))
     if work:

@@ -1,7 +1,6 @@
 """docs/tutorial.ipynb: docs/tutorial.md as a notebook that was run from top to bottom.
 
-Machines round differently, so a check compares the printed words, but not the numbers and not the
-pictures.
+Machines round differently, so a check ignores printed numbers and the content of pictures.
 """
 
 from __future__ import annotations
@@ -72,6 +71,6 @@ def made() -> Iterator[tuple[Path, str]]:
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether two notebooks have the same source, printed words and numbers of pictures."""
+    """Return whether two notebooks have the same source, printed words and count of pictures."""
     one, other = (said(nbformat.reads(text.decode(), as_version=4)) for text in (old, new))
     return one == other

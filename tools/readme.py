@@ -1,8 +1,8 @@
-"""Update what code prints in README.md, docs/tutorial.md and docs/monitor.md, README's share of
-reproduced numbers and planned hours, and the counts of verdicts in docs/protocol.md.
+"""Update the outputs of code in README.md, docs/tutorial.md and docs/monitor.md; the share of
+reproduced numbers and the planned hours in README.md; the counts of verdicts in docs/protocol.md.
 
-A `python` block is run, all blocks of a document in one namespace; the `text` block after it is
-what it printed, up to the line `...` if there is one.
+The `python` blocks of a document run in one namespace. The `text` block after a `python` block has
+its output, up to the line `...` if there is one.
 """
 
 from __future__ import annotations

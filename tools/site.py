@@ -2,7 +2,8 @@
 to are pages, too.
 
 Links are written for readers of the repository. These hooks make them lead to the site's pages:
-``X`` for ``docs/X``, ``repository/X`` for any other file. Files other than Markdown become code.
+``X`` for ``docs/X``, ``repository/X`` for any other file. Files that are not Markdown are shown as
+code.
 """
 
 from __future__ import annotations

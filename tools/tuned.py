@@ -6,8 +6,8 @@ RESULTS is a folder of results, or a table that --table wrote, such as reference
 Several may be given, since a search may be trained in parts. In a folder, the trainings with
 held-out samples belong to the search (`validation` in a configuration such as configs/board.yaml).
 A rule, and likewise its frozen baseline, chooses the learning rate and normalisation with the best
-mean accuracy on the held-out samples; of equal ones the smallest rate. Test accuracy chooses
-nothing.
+mean accuracy on the held-out samples, and the smallest rate if several are equally good. Test
+accuracy plays no part in this.
 
 A choice is at the edge if it is the smallest or the largest rate that this rule has tried: a better
 one may lie outside. The last column is the name of a run that trains with this choice.
