@@ -50,8 +50,8 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# The rules read attributes of `workflow` that Snakemake does not document: those in the next lines,
-# `dag_settings`, `local_exec` and, in messages.smk, `dag`.
+# Snakemake documents none of the attributes of `workflow` that the rules read: those in the next
+# lines, and elsewhere `dag_settings`, `local_exec` and `dag`.
 
 # Files given on the command line, or by a workflow that uses this module; they replace config.yaml.
 CONFIG_FILES = list(workflow.configfiles)
@@ -96,8 +96,8 @@ GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
 # Snakemake deletes the outputs of a failed job and still records it as done (docs/workflow.md).
-# Jobs therefore have a parameter `origin`, a digest of all that their inputs are made from. After
-# an edit whose job failed, the jobs that read its outputs have a new `origin`, so that they run and
+# Jobs therefore have a parameter `origin`, a digest of all that their inputs are made from. If a
+# job fails after an edit, the jobs that read its outputs have a new `origin`, so that they run and
 # ask for the lost outputs.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
@@ -136,8 +136,8 @@ def spec_values(wildcards):
 def name_missing_options():
     """Warn once if options of profiles/default that keep finished trainings are missing.
 
-    Modules and --workflow-profile none do not read that profile. This is called while jobs are
-    planned, because options are not known before.
+    Modules and --workflow-profile none do not read that profile. Call this while jobs are
+    planned: options are not known before.
     """
     settings = workflow.dag_settings
     missing = []

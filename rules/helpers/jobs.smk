@@ -28,7 +28,7 @@ def on_cluster():
     """Return whether cluster nodes run the jobs; this machine's devices then do not matter."""
     if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # In a real run --jobs proves nothing: a single machine may get it together with --cores.
+    # A real run with --jobs may still be on one machine, which accepts it beside --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 

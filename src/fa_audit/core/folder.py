@@ -30,7 +30,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. "
                 "Move it away."
             )
-        # os.walk skips unreadable folders, even `root`. Jobs make a missing root in '.'.
+        # Check `root` itself, which os.walk skips if unreadable; or '.', where jobs will make it.
         first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

@@ -89,9 +89,9 @@ def smallest_gpu_mb() -> int | None:
 def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
     """Lock one of `gpus` (UUIDs) and yield its index; wait if other jobs hold them all.
 
-    A lock is the name of a socket in the system's table, not a file: all users and folders of a
-    machine see it, and the system forgets it when its holder dies (``grep fa-audit
-    /proc/net/unix``). Containers with networks of their own do not see each other's locks and must
+    A lock is the name of an abstract socket, not a file: it holds for all users and folders of a
+    machine, and the system frees it when its holder dies (``grep fa-audit /proc/net/unix`` lists
+    locks). Containers with networks of their own do not see each other's locks and must
     be given different GPUs.
     """
     waiting = False

@@ -74,7 +74,7 @@ class Measured:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Return the interval of 95 % of single draws, taken as normal; None without `std`."""
+        """Return the interval that holds 95 % of normally distributed draws; None without `std`."""
         if self.value is None or self.std is None:
             return None
         return self.value - _NORMAL_95 * self.std, self.value + _NORMAL_95 * self.std

@@ -123,7 +123,7 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return an error for failing user code, with the line at its end; if unknown, `without`."""
+    """Return an error that ends with the line of user code that failed, or else with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
@@ -177,17 +177,17 @@ EXTRAS = {  # package -> the extra that installs it
 }
 # Words of the system's error -> the limit that the user can raise.
 _LIMITS = {
-    "failed to map": "memory (`ulimit -v`, or your batch job's)",
+    "failed to map": "memory (`ulimit -v`, or the memory of the batch job)",
     "Too many open files": "open files (`ulimit -n`)",
 }
 
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Turn the failed import of an optional package into an error that names its extra.
+    """Turn a failed import into an error that names the missing extra, or the limit to raise.
 
     Raises:
-        AuditError: an optional package is not installed, or torch has too little memory.
+        AuditError: an optional package is not installed, or a limit of the system is reached.
     """
     try:
         yield
@@ -196,8 +196,7 @@ def naming_extras() -> Iterator[None]:
         if package not in EXTRAS:
             raise
         raise AuditError(
-            f"'{package}' is not installed; this needs it. Run: pip install "
-            f"'fa-audit[{EXTRAS[package]}]'"
+            f"'{package}' is not installed. Run: pip install 'fa-audit[{EXTRAS[package]}]'"
         ) from error
     except (ImportError, OSError) as error:
         # At a system limit the next import fails with an error of the linker.

@@ -70,7 +70,7 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
 
 def _problems(error: ValidationError, value: Any) -> Iterator[str]:
-    """Yield one line for each place; pydantic lists one problem for every member of a union."""
+    """Yield one line for each place; it joins the problems that a union's members have there."""
     expected: dict[str, list[str]] = defaultdict(list)
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False):
@@ -78,7 +78,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         if problem["type"] == "missing":
             place = f"{place}.{problem['loc'][-1]}".removeprefix(".")
             found[place] = "."
-        elif problem["type"] == "value_error":  # our validators name what they found
+        elif problem["type"] == "value_error":  # validators of fa-audit name what they found
             message = message.removeprefix("Value error, ")
         else:
             found[place] = f"; found {shortened(problem['input'])}."

@@ -102,7 +102,7 @@ def to_html(table: Table) -> str:
 
 
 def one_line(text: str) -> str:
-    """Replace white space and control characters, which no format can hold, by single spaces."""
+    """Put single spaces in place of white space and unprintable characters."""
     visible = (character if character.isprintable() else " " for character in text)
     return " ".join("".join(visible).split())
 

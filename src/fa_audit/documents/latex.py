@@ -78,8 +78,8 @@ _BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin
 def to_latex(table: Table) -> str:
     r"""Format a ``table`` with booktabs rules, a caption, a label, and notes below it.
 
-    The first sentence of the table's caption is the caption, the others are the notes. The label is
-    ``tab:NAME``; the origin is a comment.
+    The first sentence of ``table.caption`` becomes the LaTeX caption, the others become the notes.
+    The label is ``tab:NAME``; the origin is a comment.
     """
     title, stop, notes = one_line(table.caption).partition(". ")
     lines = [f"% {comment}" for comment in table.origin.split("; ") if comment]

@@ -14,14 +14,14 @@ It takes some seconds on a CPU and raises `ConformanceError` with a line for eac
 
 `CHECKS` lists the checks, and the docstring of each describes it. The checks train networks of a
 few hundred weights on clouds of points, so they judge the wiring of a method and not its quality.
-The credits of a method that passes have the right shape and sign and depend on their arguments
-alone. Its trainings survive checkpoints and interruptions bit by bit, and work with every option
-and architecture. The audit measures the rest.
+If a method passes, its credits have the right shape and sign, and `credits` depends on its
+arguments alone. Its trainings survive checkpoints and interruptions bit by bit, and work with every
+option and architecture. The audit measures the rest.
 
-Two conventions matter. A credit depends only on parameters and buffers of the state. Direct
-feedback from the output error to a state has shape ``(d, C)`` or ``(C, d)``, or is a stack of
-those, so that the checks of the sign can replace it by the head's own weight; feedback that is
-added to the input has shape ``(inputs, C)``.
+Two conventions matter. Credits use no part of the method's state but parameters and buffers.
+Feedback that carries the output error directly to a hidden state has shape ``(d, C)`` or ``(C,
+d)``, or is a stack of those: the checks of the sign replace it by the head's weight. Feedback that
+carries the error to the input has shape ``(inputs, C)``.
 
 Shapes: B batch, d width, L blocks, C classes.
 """
@@ -128,7 +128,7 @@ def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseExceptio
     drawn, threads = random.getstate(), torch.get_num_threads()
     default = torch.get_default_dtype()
     try:
-        # No method sets this seed by chance. Tensors this small are slower on several threads.
+        # No method sets this seed itself. Tensors this small are slower on several threads.
         with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
             torch.set_num_threads(1)
             check(subject)

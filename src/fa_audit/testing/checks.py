@@ -1,6 +1,6 @@
-"""The checks: functions of a subject that raise an exception if the method breaks a promise.
+"""The checks of the conformance suite: each raises an exception if a method breaks a promise.
 
-If a check fails, the user reads the first paragraph of its docstring.
+If a check fails, the user reads the finding and the first paragraph of the check's docstring.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ from fa_audit.training.resume import Resume
 # Options of a training that is long enough for auxiliary networks to learn the credits' direction,
 # and short enough for output errors to stay near 1.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
-# Relative error: gradients that differ only in the order of sums deviate by less.
+# Gradients that differ only in the order of sums have a smaller relative error.
 _ROUNDING = 1e-3
 # If a sample changes, its credit must change by more than this fraction of the longest credit.
 _SAME_ROW = 1e-4
 # If a sample moves to another row of the batch, its credit may change by this fraction, since the
 # steps of a relaxation accumulate rounding errors.
 _SAME_PLACE = 1e-2
-# A gradient whose batch is doubled may change by this fraction.
+# If a batch is doubled, its gradients may change by this fraction.
 _SAME_MEAN = 2e-2
 
 
@@ -101,16 +101,16 @@ def process(subject: Subject) -> None:
         hashes = os.environ | {"PYTHONHASHSEED": str(os.getpid())}
         command = [sys.executable, "-c", code]
         ended = subprocess.run(command, env=hashes, input=given, capture_output=True)
-        # Other checks report the exception.
+        # Other checks report exceptions.
         if b"Traceback" in ended.stderr:
             return
-        expect(path.exists(), f"a process that a training ended, status {ended.returncode}")
+        expect(path.exists(), f"a training that ends its process, with status {ended.returncode}")
         changed = differing(subject.tensors(), torch.load(path))
     expect_none(changed, "different {} in another process")
 
 
 def train_here(path: str) -> None:
-    """Train the subject that standard input holds, as `process` does, and save its tensors."""
+    """In the subprocess of `process`, train the subject on standard input and save its tensors."""
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     with seeded(stream_seed(SEED, "checks")):
@@ -118,9 +118,9 @@ def train_here(path: str) -> None:
 
 
 def determinism(subject: Subject) -> None:
-    """Expect trainings with the same bits under another global random stream and with another test
-    set. To pass, draw only in init_state, from its generator, and in auxiliary_loss and
-    update_state, from `randomness`; learn from the training's minibatches alone.
+    """Expect the same bits from a training under another global random stream and with another test
+    set. To pass, draw numbers only in init_state, from its generator, and in auxiliary_loss and
+    update_state, from `randomness`; learn only from the training's minibatches.
     """
     with seeded(2):
         again = learner_tensors(subject.retrained())
@@ -133,13 +133,13 @@ def determinism(subject: Subject) -> None:
 
 def saved(subject: Subject) -> None:
     """Expect the same credits, bit by bit, from a copied or reloaded learner, and the same bits
-    from a training that is interrupted and resumed. To pass, keep everything that credits depend on
-    or that changes during training in parameters and persistent buffers of the state; constants of
-    the method are plain scalars.
+    from a training that is interrupted and resumed. To pass, keep in parameters and persistent
+    buffers of the state everything that changes during training or that credits depend on; make
+    the method's constants plain scalars.
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
-    # Whatever a method keeps outside the state differs under another seed.
+    # Under another seed, anything that a method keeps outside the state differs.
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
@@ -175,9 +175,9 @@ def apart(subject: Subject) -> None:
 
 
 def shapes(subject: Subject) -> None:
-    """Expect one float32 credit ``(B, d)`` per block and one for the embedding, at any depth, skip
-    and batch size; with the trait `own_objective` also an objective. To pass, return
-    Credits(blocks, embedding), made with network.read and read_gradient.
+    """Expect one float32 credit ``(B, d)`` per block and one for the embedding, at any depth and
+    batch size, with and without skips; with the trait `own_objective` also an objective. To pass,
+    return Credits(blocks, embedding), made with network.read and network.read_gradient.
     """
     no_skip, no_norm = {"residual": False}, {"terminal_norm": False}
     for changes in ({}, no_skip, no_norm, {"depth": 1}, {"shallow": True}):
@@ -187,12 +187,12 @@ def shapes(subject: Subject) -> None:
             problem = credits_problem(learner.network, credits, count, torch.float32)
             expect(not problem, f"{problem} on a batch of {count} with {changes or 'no options'}")
             lost = subject.method.own_objective and credits.objective is None
-            expect(not lost, "own_objective and no objective")
+            expect(not lost, "the trait own_objective, but no objective")
 
 
 def graphs(subject: Subject) -> None:
-    """Expect detached credits; and objectives and auxiliary losses that are scalars with a graph
-    and leave no gradient on the network. To pass, return losses without calling backward.
+    """Expect that credits are detached, that objectives and auxiliary losses are scalars with a
+    graph, and that the network gets no gradients. To pass, return losses without calling backward.
     """
     learner, (x, labels), randomness = subject.copy(), subject.batch(5), generator(SEED, "method")
     method, network, run = learner.method, learner.network, learner.trace(x)
@@ -208,9 +208,9 @@ def graphs(subject: Subject) -> None:
 
 
 def calls(subject: Subject) -> None:
-    """Expect the same credits, bit by bit, in a second call under another global random stream, and
-    that a call for other samples neither overwrites credits nor changes later ones. To pass, return
-    new tensors, not a workspace; keep no last batch, counter or generator from call to call.
+    """Expect that credits depend neither on earlier calls nor on the global random stream, and that
+    later calls do not overwrite them. To pass, return new tensors, not a workspace; keep no last
+    batch, counter or generator from call to call.
     """
     (x, labels), one, other = subject.batch(16), subject.build(), subject.build()
     first = named_credits(one, x[:8], labels[:8])
@@ -261,8 +261,8 @@ def _surroundings(learner: Learner, run: Trace, labels: Tensor) -> dict[str, Any
 
 
 def finite(subject: Subject) -> None:
-    """Expect finite credits before and after training, for errors of exactly 0 or 1, and for states
-    of zeros. To pass, guard divisions and logs.
+    """Expect finite credits and gradients before and after training, also for errors of exactly 0
+    or 1 and for states of zeros. To pass, guard divisions and logarithms.
     """
     batch = subject.batch(20)
     for make in (subject.build, subject.copy):
@@ -281,8 +281,8 @@ def _expect_finite(tensors: dict[str, Tensor], where: str) -> None:
 
 
 def fresh(subject: Subject) -> None:
-    """Expect that with random_feedback every credit but the topmost depends on `init_state`'s
-    generator. To pass, draw the feedback of every layer from that generator, or drop
+    """Expect that with random feedback every credit but the topmost depends on the generator of
+    `init_state`. To pass, draw the feedback of every layer from that generator, or drop
     random_feedback.
     """
     found = []
@@ -299,12 +299,12 @@ def fresh(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Expect that every credit depends on the sample's label or is zero, also where the topmost
-    credit is zero because the output error is. To pass, use `labels`. If a target or prediction is
-    not zero for an error of zero, subtract that value.
+    """Expect that every credit depends on the sample's label or is zero, even if the output error,
+    and so the topmost credit, is zero. To pass, use `labels`, and subtract from a target or
+    prediction its value for an output error of zero.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # Credits from similarities of labels change only in the last version, where all are equal.
+    # Credits from similarities of labels change only in the last version: all labels are equal.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -344,35 +344,35 @@ def rows(subject: Subject) -> None:
             changed = [other for other in compared if moved[other]]
             # A sample whose credit is zero may keep it.
             expected = [row] if both[:, row].any() else []
-            found = f"rows {changed} of the credit of {name} following sample {row}"
+            found = f"rows {changed} of the credit of {name} changing with sample {row}"
             expect(changed == expected, found)
     turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
     longest = max(a.norm() for a in before.values())
     for name, a in before.items():
         # A credit much shorter than the others may be rounding error, which varies with the row.
         scale = max(a.norm(), _SAME_PLACE * longest)
-        found = f"another credit of {name} for a sample at another place of the batch"
+        found = f"another credit of {name} for a sample in another row of the batch"
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
 
 
-# The topmost credit of another loss may have this cosine with the gradient by chance.
+# By chance, a topmost credit may have a cosine of this size with the gradient.
 _BY_CHANCE = 0.1
 # A cosine that no credit has by chance.
 _AGAINST = -0.5
 
 
 def direction(subject: Subject) -> None:
-    """Expect that with true feedback the topmost credit points along ``g_L``, and no credit points
-    against its gradient. Credits are gradients of the loss, which training descends: check the
-    sign. If the sign is random, look for a transposed weight, or a credit of another layer or
-    sample.
+    """Expect that with the head's weight as direct feedback the topmost credit points along
+    ``g_L``, and no credit points against its gradient. Credits are gradients of the loss, which
+    training descends: check the sign. If the cosine is near 0, look for a transposed weight, or a
+    credit of another layer or sample.
 
     Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
-    own weight therefore replaces every direct feedback matrix in the state. The topmost credit is
-    the last block's, or the embedding's in a network without blocks. A credit of zero, or of one
-    direction for all samples (a global scalar error), has no sign. Networks of other architectures
-    are not trained, and their topmost credit may have any direction that is not against ``g_L``.
-    Credits of an `own_objective` belong to another loss and are left to `downhill`.
+    weight therefore replaces every direct feedback matrix in the state. The topmost credit is the
+    last block's, or the embedding's in a network without blocks. A credit of zero, or of one
+    direction for all samples (a global scalar error), has no sign. In networks of other
+    architectures, which are not trained, and with the trait `own_objective`, whose credits belong
+    to another loss, only the topmost credit is checked: it must not point against ``g_L``.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least, learners = _AGAINST, [subject.build()]
@@ -381,23 +381,23 @@ def direction(subject: Subject) -> None:
         learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
     for learner in learners:
         *below, top = cosines(learner, *subject.batch(HELD_OUT))
-        # A credit without a sign has the cosine NaN, for which both comparisons are false.
-        expect(not top <= least, f"a mean cosine of {top:.3f} of the topmost credit with g_L")
+        # The cosine is NaN, and both comparisons are false, for a credit without a sign.
+        expect(not top <= least, f"a mean cosine of {top:.3f} between the topmost credit and g_L")
         against = [layer for layer, value in enumerate(below) if value < _AGAINST]
-        expect(own or not mlp or not against, f"credits against the gradient below block {against}")
+        expect(own or not mlp or not against, f"credits against g_l for l in {against}")
 
 
-# The objective for right labels must be below this fraction of the objective for wrong ones.
+# The objective must be lower by 5 % for right labels than for wrong ones.
 _TELLING = 0.95
 
 
 def downhill(subject: Subject) -> None:
-    """Expect that a small step of the topmost part against its gradient lowers the batch's loss, or
-    with the trait own_objective, that the objective is lower for right labels than for wrong ones.
-    To pass, contrast right labels with wrong ones in an objective, and check the sign, since
-    training descends credits and objectives.
+    """Expect that a small step of the part below the head lowers the batch's loss, or with the
+    trait own_objective, that the objective is lower for right labels than for wrong ones. To pass,
+    check the sign, since training descends credits and objectives; let an objective contrast right
+    labels with wrong ones.
 
-    The state is prepared as for `direction`, which does not see the sign of an objective.
+    Unlike `direction`, this check sees the sign of an objective. It prepares the state alike.
     """
     if subject.method.own_objective:
         return _tell_labels(subject)
@@ -407,12 +407,12 @@ def downhill(subject: Subject) -> None:
             continue
         network = learner.network
         F.cross_entropy(network(x), labels).backward()
-        # The parts are embedding, blocks and head; the topmost one below the head is [-2].
+        # The parts are embedding, blocks and head; [-2] is the one below the head.
         slope = gradients_by_part(network)[-2]
         learner.parts.zero_grad()
         step(learner, x, labels)
         change = -slope @ gradients_by_part(network)[-2]
-        expect(change < 0, f"a slope of the loss of {change:.3g} along the topmost part's step")
+        expect(change < 0, f"a loss with slope {change:.3g} along the step below the head")
 
 
 def _tell_labels(subject: Subject) -> None:
@@ -481,7 +481,7 @@ _LEAST_COSINE = 0.5
 
 @dataclass(frozen=True)
 class _Reporting(Method):
-    """Returns the credits `given` for any batch, and runs passes like the method of `learner`."""
+    """Returns the credits `given` for any batch, and runs passes as the learner's method does."""
 
     given: Credits
     learner: Learner
@@ -495,12 +495,12 @@ class _Reporting(Method):
 
 def trains(subject: Subject) -> None:
     """Expect that every step of a short training uses the gradients that the credits imply. To
-    pass, return the credits that train the network; with an objective, return its gradients or
-    declare own_objective. Leave the network's parameters and their gradients to the engine.
+    pass, return the credits that train the network; with an objective, return its gradients as
+    credits or declare own_objective. Leave parameters and gradients of the network to the engine.
 
-    The engine computes the implied gradients on an untouched copy of the network, from these
-    credits alone. Gradients of an objective need only have a similar direction, or with the trait
-    `own_objective`, a cosine of 0 or more with the implied ones.
+    The engine computes the implied gradients on a copy of the network, from the credits alone.
+    Gradients of an objective need only a cosine of 0.5 with the implied ones, or with the trait
+    `own_objective` a cosine of 0.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -508,8 +508,8 @@ def trains(subject: Subject) -> None:
 
 
 def _minibatches(subject: Subject, learner: Learner, count: int) -> Iterator[Batch]:
-    """Yield the minibatches of `count` epochs of one step each. After each one the optimiser uses
-    the gradients that the caller has left on the learner.
+    """Yield one minibatch for each of `count` epochs. After each, the optimiser uses the gradients
+    that the caller has left on the learner.
     """
     optimiser = learner.optimiser()
     x, labels = subject.batch(HELD_OUT)
@@ -535,24 +535,24 @@ def _check_step(learner: Learner, batch: Batch) -> None:
     learner.train_mode()
     step(learner, *batch)
     changed = differing(dict(plain.named_parameters()), dict(network.named_parameters()))
-    expect_none(changed, "a step changing {} by itself")
+    expect_none(changed, "a step changing {} before the optimiser does")
     parts = [*given.by_name(), "head"]
     pairs = zip(parts, gradients_by_part(network), gradients_by_part(plain), strict=True)
     for part, g, implied in pairs:
         if given.objective is None or part == "head":
             far = (g - implied).norm() > _ROUNDING * max(g.norm(), implied.norm())
-            expect(not far, f"gradients of {part} away from what credits imply")
+            expect(not far, f"gradients of {part} that the credits do not imply")
             continue
         least = 0.0 if learner.method.own_objective else _LEAST_COSINE
         value = cosine(g[None], implied[None]).value
-        found = f"a cosine of {value} between gradients of {part} from objective and from credit"
+        found = f"a cosine of {value} between the objective's and the credit's gradients of {part}"
         expect(value is None or value >= least, found)
 
 
 def means(subject: Subject) -> None:
     """Expect that doubling a batch leaves its gradients unchanged. To pass, average objectives and
-    auxiliary losses over the batch. Return gradients of single samples' losses as credits, or
-    normalise them; declare batch_mean if they are gradients of the batch-mean loss.
+    auxiliary losses over the batch. Return as credits the gradients of single samples' losses,
+    or let the engine normalise credits; for gradients of the batch-mean loss, declare batch_mean.
     """
     x, labels = subject.batch(8)
     gradients, credits = [], []
@@ -562,8 +562,8 @@ def means(subject: Subject) -> None:
         gradients.append(step(learner, *batch))
     one, two = gradients
     for name, g in one.items():
-        # Auxiliary losses draw other noise for another batch: the doubled batch's gradient need
-        # only be nearer to the single batch's gradient than to twice that gradient.
+        # Auxiliary losses draw other noise for a doubled batch: its gradient need only be nearer
+        # to g than to 2 g.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
         expect(not (two[name] - g).norm() > limit, f"another gradient of {name} in a doubled batch")
@@ -587,9 +587,9 @@ _PARALLEL = 0.999
 
 def sizes(subject: Subject) -> None:
     """Expect that `finite`, `trains` and `direction` hold for a wide and deep network with many
-    classes and a large batch, and that a sample's credit has the same direction in a small batch.
-    To pass, compute all d features of a credit for any d, and every credit from its own row, by the
-    same rule for every size.
+    classes and a large batch, and that a sample's credit has the same direction there as in a small
+    batch. To pass, compute all d features of a credit for any d, and every credit from its own row,
+    by the same rule for every size.
     """
     learner, randomness = subject.build(_MANY_CLASSES, **_LARGE), generator(SEED, "sizes")
     x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
@@ -597,8 +597,8 @@ def sizes(subject: Subject) -> None:
     where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
     large = named_credits(learner, x, labels)
     _expect_finite(large, where)
-    # Check the second half for all samples at once: a sparse credit's zeros differ by sample.
-    found = f"zeros in most features of the credit of {{}}{where}"
+    # A method may fill only the first features. A sparse credit's zeros differ by sample.
+    found = f"zeros in the second half of the features of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
     for name, a in small.items():
@@ -632,7 +632,7 @@ def stages(subject: Subject) -> None:
 
 def memory(subject: Subject) -> None:
     """Expect that steps leave no graphs and no growing number of tensors behind. To pass, keep only
-    detached numbers of a step, in buffers of fixed size.
+    detached values of a step, in buffers of fixed size.
     """
     learner, counts = subject.build(lr=2e-3), []
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
@@ -666,9 +666,9 @@ _WELL_ABOVE_CHANCE = 0.6
 
 
 def learns(subject: Subject) -> None:
-    """Expect chance on random targets, and otherwise held-out accuracy far above chance, unless the
-    topmost credit is zero or has one direction for all samples. To pass, check scale and sign, and
-    that the target comes from `labels` alone.
+    """Expect chance on random targets, and on true ones held-out accuracy far above chance, unless
+    the topmost credit is zero or has one direction for all samples. To pass, check scale and sign,
+    and take targets from `labels` alone.
     """
     batch = subject.batch(HELD_OUT)
     unsigned = math.isnan(cosines(subject.copy(**_GENTLE), *batch)[-1])
@@ -683,8 +683,8 @@ def learns(subject: Subject) -> None:
 def moves(subject: Subject) -> None:
     """Expect that training moves every parameter of network and state, except in the embedding and
     block 0 if their credit is zero. To pass, give every block a credit. Train the state's
-    parameters by auxiliary_loss or an objective, or make them buffers. Let update_state change
-    feedback that is declared as learned, towards the weight's sign.
+    parameters by auxiliary_loss or an objective, or make them buffers. If feedback is declared
+    as learned, let update_state turn it towards the weight that it stands for.
     """
     # Every layer gets some epochs, even if layers learn one after the other.
     learner, batch = subject.copy(epochs=2 * (DEPTH + 1)), subject.batch(8)
@@ -699,11 +699,11 @@ def moves(subject: Subject) -> None:
     if not feedback.startswith("learned"):
         return
     changed = any(name.startswith("state.") for name in moved)
-    expect(changed, f"no change of the state by training, and {feedback=}")
+    expect(changed, f"no change of the state by training, but {feedback=}")
     for name, tensor in learner.state.state_dict().items():
         kept = tensor.clone()
         tensor.zero_()
-        # Skip tensors that no credit depends on: moments, for instance, may point against weights.
+        # Skip tensors that no credit depends on, such as moments: they are no feedback.
         carries = differing(before, named_credits(learner, *batch))
         tensor.copy_(kept)
         if carries:
@@ -720,13 +720,13 @@ def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
         for turned in (forward, forward.mT):
             if turned.shape == feedback.shape:
                 value = F.cosine_similarity(feedback.flatten(), turned.flatten(), dim=0)
-                found = f"learned feedback {name} against {weight}, with a cosine of {value:.2f}"
+                found = f"a cosine of {value:.2f} between learned feedback {name} and {weight}"
                 expect(value >= _OPPOSITE, found)
 
 
 def options(subject: Subject) -> None:
-    """Expect finite numbers under every combination of options, also in networks without blocks;
-    and that frozen blocks keep every bit while everything else moves as usual.
+    """Expect finite numbers under combinations of options, also in networks without blocks, and
+    that frozen blocks keep every bit while everything else moves as usual.
     """
     plain = subject.build().network.state_dict()
     usual = differing(plain, subject.trained().network.state_dict())
@@ -755,7 +755,7 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # An objective's gradients of tokens and positions do not follow from its credits.
+            # Tokens and positions have a gradient each, unless they all learn from one credit.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "credits that do not point along the gradient, unlike those on resmlp"
@@ -775,8 +775,8 @@ def _is_exact(subject: Subject) -> bool:
 
 
 def declarations(subject: Subject) -> None:
-    """Expect that the class declares texts, booleans and costs >= 0 as MethodInfo and Method do,
-    and constants that a checkpoint keeps. To pass, decorate the class with @dataclass(frozen=True).
+    """Expect that the class has texts, booleans and costs >= 0 as MethodInfo and Method do, and
+    that checkpoints keep its constants. To pass, decorate the class with @dataclass(frozen=True).
     """
     kind, wrong = type(subject.method), []
     traits = {name: value for name, value in vars(Method).items() if isinstance(value, bool)}

@@ -75,9 +75,9 @@ def saturate(learner: Learner, label: int) -> None:
 
 
 def cosines(learner: Learner, x: Tensor, labels: Tensor) -> list[float]:
-    """Align the feedback, and return each credit's mean cosine with the gradient, bottom to top.
+    """Call `_align`, and return each credit's mean cosine with the gradient, bottom to top.
 
-    A cosine is NaN if the credits of all samples have one direction.
+    A credit has no sign, and the cosine NaN, if it is zero or has one direction for all samples.
     """
     _align(learner, x)
     gradients = reference(learner.network, x, labels).gradients

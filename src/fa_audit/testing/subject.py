@@ -25,7 +25,7 @@ WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 # With minibatches of 16, the last one holds a single sample.
 SAMPLES, HELD_OUT = 97, 60
-# Weight decay would move parameters without gradients.
+# Weight decay would move parameters with gradients of zeros.
 COMMON = {"seed": SEED, "epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}
 Batch = tuple[Tensor, Tensor]
 
@@ -87,7 +87,7 @@ class Subject:
         return train(spec, data or clouds(), resume=resume, method=method).learner
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return every tensor of the learner trained without changes, by name."""
+        """Return every tensor, by name, of the learner trained with the default options."""
         return learner_tensors(self.trained())
 
     def copy(self, **changes: Any) -> Learner:

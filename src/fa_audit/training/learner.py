@@ -44,7 +44,7 @@ class Learner:
         return self
 
     def trace(self, x: Tensor) -> Trace:
-        """Run the network on a batch; graphs are local unless the method learns end to end."""
+        """Run the network on a batch; only end-to-end methods get a graph that spans all parts."""
         with self.method.passing(self.network, self.state):
             return trace(self.network, x, local=not self.method.end_to_end)
 
@@ -53,15 +53,13 @@ class Learner:
         are.
         """
         self.network.train()
-        # Running statistics change without gradients: only evaluation mode keeps them.
+        # Running statistics change even without gradients, except in evaluation mode.
         self.network.embed.train(not self.spec.frozen_embedding)
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
     def optimiser(self) -> Optimiser:
-        """Return the optimiser of all parameters that learn. Frozen ones are left out, since weight
-        decay would change them.
-        """
+        """Return the optimiser of all parameters that learn; frozen ones are left out."""
         decay = self.spec.weight_decay
         state_decay = decay if self.method.decays_state else 0.0
         groups = [
@@ -71,7 +69,7 @@ class Learner:
         return Optimiser(groups, self.spec.lr, self.spec.optimiser, self._clips())
 
     def _clips(self) -> list[tuple[list[nn.Parameter], float]]:
-        """Return groups of parameters whose gradients are clipped together, each with its norm."""
+        """Return groups of parameters to clip together, each with its largest gradient norm."""
         network, spec, state = self.network, self.spec, list(self.state.parameters())
         if spec.clip:
             return [([*network.parameters(), *state], spec.clip)]

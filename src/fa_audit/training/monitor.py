@@ -15,7 +15,7 @@ _GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:
-    """Return whether a check fires in the epoch of `states`: D1 in any block, D2 at the last."""
+    """Return whether a check fires in the epoch of `states`: D1 in any block, D2 at ``h_L``."""
     if check == "D1":
         return any(row["growth"] > limit for row in states if row["growth"] is not None)
     last = max(states, key=lambda row: row["layer"])

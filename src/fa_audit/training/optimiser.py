@@ -88,7 +88,7 @@ class Optimiser:
     def _move(
         self, parameters: list[Tensor], moments: list[_Moments], lr: Tensor, decay: float
     ) -> None:
-        """Take one step of the rule, with the bits of torch's fused optimisers.
+        """Take one step of the rule, bit for bit as torch's fused optimisers do.
 
         AdamW (Loshchilov and Hutter 2019) has decoupled decay; gradient descent has momentum 0.9
         and decay in the gradient.

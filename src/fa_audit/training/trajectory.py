@@ -101,7 +101,7 @@ def check_history(
     last = history[-1]["test_accuracy"]
     if accuracy is not None and accuracy != last:
         raise AuditError(
-            f"{where}: its last row has the test accuracy {last}, but the training's result has"
-            f" {accuracy}, so that one of the two files was altered. Delete both files and run the"
+            f"{where}: its last row has the test accuracy {last}, but the run's result file has"
+            f" {accuracy}, so one of the two files was altered. Delete both files and run the"
             " training again."
         )
