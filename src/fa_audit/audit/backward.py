@@ -38,10 +38,10 @@ SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is che
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
 # Slopes are taken at this relative distance from a state, which itself may be at a kink or a tie.
 _AWAY = 1e-2
-# Largest relative error of a correct derivative, due to the step's square and to crossed kinks.
+# Slopes within this relative distance confirm a prediction: long steps and kinks shift slopes.
 TOLERANCE = 1e-3
-# Slopes of two step lengths agree if they differ by at most this share of their distance from the
-# prediction. Slopes of mere rounding never agree: a tenfold shorter step makes them tenfold larger.
+# Slopes at two step lengths agree if they differ by at most this fraction of the smaller distance
+# from the prediction. Rounding errors do not: a tenfold shorter step makes them tenfold larger.
 _CLOSER = 0.1
 # If a prediction is right to within this relative error at some step, then slopes near 0 at other
 # steps may come from rounding, which turns a loss into a staircase.
@@ -71,7 +71,7 @@ def check_backward(
         differences are unclear; ``small`` if gradient and differences are so small that at most
         one step exceeds rounding.
     """
-    # Every direction costs two passes a step: a few samples show a wrong derivative, too.
+    # A few samples suffice to show a wrong derivative. Every direction costs two passes per step.
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
     x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
     starts = starting_states(twin, x)
@@ -120,7 +120,7 @@ def _slopes(
             below = [loss(base - step * move) for move in moves[:-1]]
         # Central differences cancel the terms of even order in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
-        # One norm above rounding is enough: a gradient of 0 is wrong if the loss changes.
+        # The larger norm counts: if the loss changes, a predicted slope of 0 is wrong, too.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -133,9 +133,9 @@ def _slopes(
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
     """Return whether slopes of neighbouring steps agree with each other, but not with the gradient.
 
-    A staircase, i.e. a piecewise constant loss, has slopes of 0 at short steps. If the gradient
-    roughly predicts the slope at some step, rounding may have made the staircase, and slopes of 0
-    are no evidence.
+    A piecewise constant loss, a staircase, has slopes of 0 at short steps. They show that a nonzero
+    gradient is wrong, unless it roughly predicts the slope at some step: then rounding may have
+    made the staircase.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):

@@ -96,7 +96,7 @@ class CreditReport:
                         kept[name] = absent(block[name], REASONS[reason])
             blocks.append(kept)
         deep = deep_means(blocks)
-        # A null averages over all blocks l >= 1, and one block's part cannot be taken out.
+        # A null averages over all blocks l >= 1; if one block lacks its gradient, there is no null.
         for side, step in _SIDES.items():
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
@@ -300,7 +300,7 @@ def loss_changes(
         length: the factor of the directions; not relative to the state's norm.
         losses: computes every sample's loss from logits and targets.
     """
-    # A model with a `Description` may take one batch size only: one direction a pass.
+    # Several directions make a larger batch, which a model with a `Description` might refuse.
     several = 1 if isinstance(network, DescribedNetwork) else max(1, _AT_ONCE // h.numel())
 
     def after(deltas: Tensor) -> Tensor:

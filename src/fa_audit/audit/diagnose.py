@@ -88,13 +88,13 @@ def diagnose(
             must follow the contract.
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, a function that returns the
             credits of your own implementation on a batch, in evaluation mode. ``a_l`` is a
-            direction for the output of block l, ``states[l + 1]``, and has its shape, or that of
-            the vector ``(B, d)`` that is read from it. The report then has every credit metric.
+            direction for ``states[l + 1]``, the output of block l. Its shape is that of this output
+            or of the vector ``(B, d)`` read from it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
             feedback for every number; they give the null of the cosines. Equal draws count once.
             The number seeds torch's global stream.
-        directions: number of random moves of every state by which credits are compared with
-            changes of the loss; fewer take less time.
+        directions: number of random moves of every state. Credits are compared with the changes
+            of the loss that these moves cause; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
         loss_fn: the loss whose gradients are taken, a function of logits ``(B, C)`` and labels; by
             default the cross-entropy. A module is put in evaluation mode. D2's limit was calibrated

@@ -76,7 +76,7 @@ def measure(
         means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
     layers = _layers(truth, twin)
     growth_interval, gradient_interval = _intervals(truth, layers, twin)
-    # C needs the true gradient at its state.
+    # Without the true gradient at state `middle`, C has neither value nor interval.
     around = None
     if middle in twin.missing:
         measured = Measured(None, len(means), 0, REASONS[twin.missing[middle]])
@@ -339,7 +339,7 @@ def _compare_backward(
         counted: mask ``(B,)`` of the samples in ``found.truth``.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
-    # A loss may divide by all samples, or by those that count.
+    # A loss may average over all samples, or only over those that it does not ignore.
     share = 1.0
     if not counted.all():
         share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
@@ -371,7 +371,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     refitted bias, which removes their difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    # Pool all batches: a difference makes C large only if the batches share it.
+    # Batches are pooled, since only a difference that all batches share makes C large.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])

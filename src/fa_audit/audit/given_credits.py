@@ -1,4 +1,4 @@
-"""Measure credits of an implementation outside this package, which a caller's function returns.
+"""Measure credits that a caller's function returns, from an implementation outside this package.
 
 Shapes: B batch, d width of a state, L blocks.
 """

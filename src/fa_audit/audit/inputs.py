@@ -216,8 +216,8 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(map(is_dense, pair)):
         raise AuditError(
-            f"{name}: found {shown(batch)}; expected pairs of tensors (x, labels), dense and with"
-            " values."
+            f"{name}: found {shown(batch)}; expected pairs of dense tensors (x, labels), not on the"
+            " meta device."
         )
     x, labels = pair
     # One sample without a dimension for the batch has no rows.

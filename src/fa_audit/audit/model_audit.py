@@ -78,7 +78,7 @@ def audit_model(
         hint = ""
         # AdaptiveAvgPool2d((7, 7)) has no deterministic kernel on a GPU, for example.
         if "deterministic" in str(error):
-            hint = " A CPU may have a kernel: --set-resources audit_model:gpu=0"
+            hint = " Try a CPU, which may be deterministic: --set-resources audit_model:gpu=0"
         raise AuditError(f"models.{name}: {error}{hint}") from error
 
 
@@ -98,7 +98,7 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     except AuditError:
         raise
     except Exception as error:  # external code may raise anything
-        raise AuditError(f"{call} failed: {first_line(error)}. Change arguments.") from error
+        raise AuditError(f"{call} failed: {first_line(error)}. Change its arguments.") from error
     if not isinstance(model, nn.Module):
         raise AuditError(f"{call} returned {type(model).__name__}; expected a torch.nn.Module.")
     if entry["weights"] is not None:
@@ -116,7 +116,7 @@ def _load_weights(model: nn.Module, path: str) -> None:
         found = load_file(path)
     except (OSError, SafetensorError) as error:
         raise AuditError(
-            f"{path}: no safetensors file ({error}); write one with safetensors.torch.save_file."
+            f"{path}: no safetensors file ({error}); save weights with safetensors.torch.save_file."
         ) from error
     try:
         model.load_state_dict(found)

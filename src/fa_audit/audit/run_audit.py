@@ -165,7 +165,7 @@ def audit(
     )
     measured = measure_credits(learner, *batches[0]).without(report.missing)
     checks, flags = report.checks, {}
-    # D2's limit in this report is the one for this batch size.
+    # D2's limit also holds for the trajectory, whose norms are of the same batch as the report's.
     if trajectory:
         flags = first_flags(trajectory, checks["scale"].threshold, checks["reference"].threshold)
     end = stopped_after or learner.spec.last_epoch

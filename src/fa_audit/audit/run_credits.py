@@ -52,7 +52,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     aligned, rounded = _credits_as_trained(learner, x, labels)
     network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
     twin = replace(learner, network=network, state=state)
-    # Fresh feedback is drawn for the last argument: `init_state` expects float32 on the CPU.
+    # The last argument is for `init_state`, which expects a network in float32 on the CPU.
     with untouched(network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
@@ -115,7 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # The null distribution takes its reason from this draw, which has no values.
+        # This one draw has no values, only the reason, which the null distribution reports.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)

@@ -182,7 +182,7 @@ def hits_of(passes: list[Forward]) -> tuple[int, int] | None:
 def accuracy_warnings(
     passes: list[Forward], accuracy: float | None, frozen: float | None
 ) -> Warnings:
-    """Warn if the passes contradict the accuracy of the network or of its frozen baseline."""
+    """Warn if forward passes contradict the accuracy of the network or of its frozen baseline."""
     # Batches are often a small part of the test set: only differences beyond chance count.
     hits = hits_of(passes)
     if hits and chance(hits, accuracy) < LEAST_LIKELY:
@@ -195,7 +195,7 @@ def accuracy_warnings(
     # Class means are fitted and tested on different samples: many features fit any labels.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
-    # Two standard errors of a share of 1/2: a few samples say little.
+    # 1 / sqrt(samples) is two standard errors of an accuracy of 1/2.
     if frozen is not None and samples and frozen < readout - _FAILED - 1 / math.sqrt(samples):
         yield (
             "weak baseline",

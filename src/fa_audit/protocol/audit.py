@@ -81,7 +81,7 @@ class Audit(Evidence):
     Attributes:
         method: the name of the audited method or network.
         warnings: doubts about the numbers.
-        notes: the author's remarks.
+        notes: remarks, printed in the details.
         about: how the audit was made: versions, device, precision, model, description, date.
         setting, run, seed, model: names of the audited run, or of the model.
         spec, entry: the specification of a run, or the configuration's entry of a model.
@@ -139,7 +139,7 @@ class Audit(Evidence):
 
     @property
     def label(self) -> int | None:
-        """Return the run's seed, from `spec` if there is one: `fa-audit audit` sets no `seed`."""
+        """Return the run's seed: from `spec` if set, since `fa-audit audit` leaves `seed` empty."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:

@@ -141,7 +141,7 @@ class Criterion:
         return -beyond if self.side == "above" else beyond
 
     def at(self, distance: float, limit: float) -> float:
-        """Return the value at a distance from its limit.
+        """Return the value at a distance from its limit; the inverse of the method `distance`.
 
         >>> CHECKS["scale"].at(2.0, 50.0)
         0.5

@@ -63,8 +63,8 @@ class DiagnosticThresholds:
 
     @classmethod
     def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
-        """Build the thresholds from limits by their names in a configuration; others keep their
-        defaults.
+        """Build the thresholds from limits keyed by their names in a configuration; absent limits
+        keep their defaults.
 
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
@@ -167,7 +167,7 @@ class State(Model):
         grad_norm_per_sample: `grad_norm` for the loss of single samples, ``B`` times as large.
         growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for
             the last.
-        scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
+        scale_free: ``B * median||h_l|| * median||g_l||``, unchanged if the state is inflated.
         float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
         float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
         positions: number of positions that the state's vector averages; 1 for a plain vector.
@@ -255,9 +255,9 @@ class Evidence(Model):
         growth_interval, gradient_interval: 95 % bootstrap intervals, over samples, of the largest
             growth and of median ``||g_L||``; None for fewer than 8 samples or norms that are not
             finite.
-        missing: the states at which the true gradient is not known, each with a reason. If that is
-            ``untrue``, the gradient's norm is an estimate, or NaN if the loss is no mean over
-            samples; for the other reasons the norm is NaN, or too small to verify.
+        missing: by state, the reason why the true gradient is not known. With ``untrue`` the
+            gradient's norm is an estimate (NaN if the loss is not a mean over samples); with any
+            other reason the norm is NaN, or too small to verify.
         unchecked: the custom part of the backward pass that was not compared with the forward pass,
             and why; empty if there is none.
         frequencies: mean predictions and class frequencies, if C fires under cross-entropy.

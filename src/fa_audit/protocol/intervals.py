@@ -1,4 +1,4 @@
-"""95 % intervals over test images and seeds; `fa_audit.audit.statistics` has those over samples.
+"""95 % intervals of accuracies and of means over seeds; for norms see `fa_audit.audit.statistics`.
 
 Imports no numpy or torch. Sources: Wilson 1927; Newcombe 1998 (method 10); Bonett and Price 2012
 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's t).
@@ -85,7 +85,7 @@ def student_t(degrees: int) -> float:
 def _two_sided(t: float, degrees: int) -> float:
     """Return the probability that Student's t lies between -t and t."""
     angle = math.atan(t / math.sqrt(degrees))
-    # The source has one series for odd and one for even degrees; the odd one starts with `angle`.
+    # The source has a series for odd `degrees`, which starts with `angle`, and another for even.
     odd = degrees % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, degrees, 2):

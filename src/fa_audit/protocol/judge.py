@@ -58,7 +58,7 @@ class Rule:
         fired = [CHECKS[name] for name in self.checks if fires[name]]
         if not finite or len(fired) > 1:
             return True
-        # One check that fires decides, unless it is `joint` and the rule has `pairs`.
+        # A single check that fires is enough, unless it is `joint` and the rule has `pairs`.
         if fired and not (self.pairs and fired[0].joint):
             return True
         return None if None in map(fires.get, self.checks) else False
@@ -86,8 +86,7 @@ class Rule:
     def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
         """Return whether other outcomes of the checks in `near` would change the verdict.
 
-        The reasons in the verdict do not count. If another check fires clearly, the verdict cannot
-        change.
+        A change of only the listed reasons does not count.
         """
         verdicts = set()
         for fired in product((True, False), repeat=len(near)):

@@ -20,10 +20,10 @@ _ABSENT = "-"  # in place of a number
 _MARK = "*"  # printed behind a cosine whose gradient is below the limit of D2
 _SETTLE = "Settle the warnings first: they may make these sentences wrong."
 _STATES_LEGEND = (
-    "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this state and"
-    " g the true gradient of the batch's mean loss with respect to it. ||h||, ||g||: their lengths,"
+    "Layer 0 is the first state, layer {} the last, with blocks between them. h is a layer's state,"
+    " g the true gradient of the batch's mean loss with respect to h. ||h||, ||g||: their lengths,"
     " medians over {} samples. growth: how many times longer the next block makes h. B ||h|| ||g||:"
-    " the product, times the batch size; it stays the same where states are merely inflated."
+    " the product, times the batch size; it stays the same if states are merely inflated."
     " float32 error: relative error of g, against float64."
 )
 _CREDITS_LEGEND = (

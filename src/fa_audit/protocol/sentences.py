@@ -92,7 +92,7 @@ def _rulings(judgement: Judgement) -> dict[str, Ruling]:
 
 
 def _closed(judgement: Judgement) -> str:
-    """Return a reason, D2 aside, why nothing may be written about the credits; empty if none."""
+    """Return why nothing may be written about the credits, whatever D2 says; empty if no reason."""
     for audit in judgement.networks:
         if audit.untrue:
             return _OWN_BACKWARD
@@ -162,7 +162,7 @@ def _limit(found: Finding) -> str:
 
 
 def _numbers(found: Finding, judgement: Judgement) -> str:
-    """Return the numbers of a sentence in words, with interval, limit and number of networks."""
+    """Return a sentence's value, interval, limit and number of networks as text."""
     kind, value, count = found.kind, found.value or 0.0, len(found.outcomes)
     of = ""
     if count > 1:
