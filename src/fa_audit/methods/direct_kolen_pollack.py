@@ -5,9 +5,9 @@
         gradient is the batch mean of h_{l+1}^T e
     embedding: the same with a matrix for h_0
 
-The topmost matrix has the same gradient as a linear head's weight, so that their distance shrinks
-by 1 - lr * decay a step, as in Kolen-Pollack. According to the source, the other matrices learn to
-estimate the path from their state to the output.
+The topmost matrix has the same gradient as a linear head's weight, so that every step multiplies
+their distance by 1 - lr * decay, as in Kolen-Pollack. According to the source, the other matrices
+learn to estimate the path from their state to the output.
 
 Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries, uniform
     in +-sqrt(6 / d), and the decay of the feedback are from the authors' code (webstah/dkp-gist,

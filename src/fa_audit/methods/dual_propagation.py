@@ -23,7 +23,7 @@ Ours: F_l is the whole block, and s_l needs `steps` iterations. A single one wou
     and -d / beta would be the gradient at any beta. The authors' F_l is one layer, for which s_l
     has a closed form: the activation of its inputs from below and above. CE is linearised at h_L,
     theirs at the logits.
-Cost: as BP, and 2 steps + 2 forward and backward passes of the blocks.
+Cost: the forward pass, and 2 (`steps` + 1) forward and backward passes through the blocks.
 """
 
 from __future__ import annotations

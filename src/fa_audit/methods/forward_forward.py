@@ -87,7 +87,7 @@ def classify(network: Network, x: Tensor, classes: int) -> Tensor:
 def overlaid(x: Tensor, label: Tensor) -> Tensor:
     """Write `label`, ``(C,)`` or one for each image, into the first C values of images `x`.
 
-    Its 0 and 1 become the image's smallest and largest value.
+    A label's 0 and 1 become the image's smallest and largest value.
     """
     flat = x.flatten(1)
     least, most = flat.aminmax(dim=1, keepdim=True)

@@ -14,8 +14,8 @@ h_0's cls token is the same for all images, so that sim's gradient there is roun
 Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
 Constants: beta 0.99 is the paper's.
 Ours: nets read vectors even if states are maps (the authors' sim then convolves, and takes
-    deviations over positions); torch's initialisation (their A begins at 0); a net on h_0 (they
-    have none).
+    standard deviations over positions); torch's initialisation (their A begins at 0); a net on h_0
+    (they have none).
 Cost: as BP, and the passes of the small nets.
 """
 
@@ -34,7 +34,7 @@ from fa_audit.methods.method import Credits, Method, Network, Trace, added, laye
 class LocalPred(Method):
     """Train by the loss `pred`; the base class of the other local losses.
 
-    `kinds` names the nets that `losses` reads.
+    `kinds` names the small nets that `losses` uses.
     """
 
     kinds: ClassVar[tuple[str, ...]] = ("pred",)

@@ -14,7 +14,7 @@ of the forward pass. The errors then relax to the exact gradients by a_{l-1} <- 
 Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
     2006.04182).
 Ours: cross-entropy on the logits, not a squared loss; T 20, which costs as much as EP and leaves
-    the errors of the lowest blocks too small (their code has 50 to 100 steps).
+    the errors of the lowest blocks too small (the CNN code of Millidge et al. has 50 to 100).
 Constants: alpha 0.2, from the code of Millidge et al.
 Cost: as EP; fixed: T backward passes.
 """

@@ -1,10 +1,10 @@
 """Send gradients back through other weights than those of the forward pass.
 
-FA layer by layer, the sign-symmetric family, weight mirror and Kolen-Pollack use it: every matrix
-and kernel W of blocks and head has a feedback partner of the same shape, and the gradient at a
-layer's input uses the partner, also within a block. Activations, normalisations and skips are
-exact. W learns from the gradient that arrives at its layer's output, as in backpropagation. If
-every partner equals its W, all gradients are those of backpropagation.
+Every matrix and kernel W of blocks and head has a feedback partner of the same shape, and the
+gradient at a layer's input uses the partner, also within a block. Activations, normalisations and
+skips are exact. W learns from the gradient that arrives at its layer's output, as in
+backpropagation. If every partner equals its W, all gradients are those of backpropagation. Used by
+`fa_layerwise`, `usf`, `frsf`, `brsf`, `weight_mirror` and `kolen_pollack`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def partnered_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 class Partners(nn.Module):
-    """A random partner ``N(0, 1 / fan_in)`` of every weight of blocks and head, in its shape."""
+    """A random partner of equal shape for every weight of blocks and head: ``N(0, 1 / fan_in)``."""
 
     def __init__(self, network: Network, generator: torch.Generator) -> None:
         super().__init__()

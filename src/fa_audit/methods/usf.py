@@ -7,8 +7,8 @@
 Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,
     Wan, Zhai 2026.
 Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that preserves norms.
-Cost: a forward pass that runs each layer with its weights and with their signs, and BP's backward
-    pass; the credit repeats both.
+Cost: a forward pass that runs each layer twice, with its W and with sign(W), and BP's backward
+    pass; computing the credits repeats both passes.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from fa_audit.methods.fa_layerwise import FALayerwise
 from fa_audit.methods.method import Network
 from fa_audit.methods.transport import fan_in, partnered_weights
 
-# A step draws at least fan_in / 6 noise vectors: B then comes within 10 degrees of W at any fan-in.
+# A divisor: with fan_in / 6 or more noise vectors a step, B comes within 10 degrees of any W.
 FEWEST = 6
 
 

@@ -30,8 +30,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 GIVEN = {"image_shape", "classes"}  # arguments that the data set determines
 _COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
-    "image_shape, classes, depth=N, and options of its own, whose default is a number, a text, True"
-    " or False, or None for a positive number that the architecture chooses"
+    "image_shape, classes, depth=N, and options whose default is a number, a text, True, False or"
+    " None; None stands for a positive number that the architecture chooses"
 )
 
 

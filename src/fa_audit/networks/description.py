@@ -393,7 +393,7 @@ class DescribedNetwork(Network):
                 share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
-                # Noise looks like a bypass; if two passes differ, this check's error names noise.
+                # Noise in a pass looks like a bypass, so first check that two passes agree.
                 check_repeats(self, few)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not"
@@ -546,7 +546,7 @@ def wrap_model(model: nn.Module, x: Tensor, description: Description | None = No
         if proposal is None:
             raise
         raise type(error)(
-            f"{error} Pass a description whose states are whole: {proposal.python}."
+            f"{error} Pass a description with states that nothing bypasses: {proposal.python}."
         ) from error
 
 
@@ -568,7 +568,7 @@ def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
         except Exception as error:  # external code may raise anything
             right, found = False, first_line(error)
     if right:
-        # The model's own code may take a vector of h_L before it calls its head.
+        # `hidden` may hold the vector that the head reads instead of h_L: compare by each reading.
         for reads in (reading_of(network, x), *READS):
             network.reads = reads
             if all(_read_alike(network, *pair) for pair in zip(hidden, states)):

@@ -103,7 +103,7 @@ class Network(nn.Module):
         return _vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        """Return the gradient ``(B, d)`` at a state's vector; `g` is the gradient at the state."""
+        """Turn the gradient `g` at a state into the gradient ``(B, d)`` at the state's vector."""
         # Moving a spatial mean by delta moves every position by delta, hence the sum.
         return g.sum(dim=(2, 3)) if g.dim() == 4 else _vector_of(g)
 

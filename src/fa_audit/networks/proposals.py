@@ -127,7 +127,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 def best_proposal(model: nn.Module, batch: Any, reads: str | None = None) -> Proposal | None:
     """Return the first proposal with at least half of the layers between its states, or None.
 
-    If `reads` is given, only proposals whose head reads this vector count.
+    If `reads` is given, consider only proposals whose head reads this vector.
 
     Raises:
         AuditError: `reads` is unknown.
@@ -173,9 +173,9 @@ def _fitting(
 ) -> DescribedNetwork | None:
     """Describe the model by the modules `names`; return None if information bypasses the states.
 
-    The states are the modules' outputs, or the modules' inputs if more layers lie between those. A
-    module that reads the data is the embedding, and a module that returns the outputs is the head:
-    if nothing fits, such a module is left out and the remaining ones are tried.
+    The states are the modules' outputs, or the modules' inputs if more layers lie between the
+    inputs. The data and the outputs are not states: if nothing fits, the module that reads the data
+    (embedding) or returns the outputs (head) is left out, and the remaining modules are tried.
     """
     inner = unwrapped(model)
     pattern = _pattern(inner, names)
@@ -196,7 +196,7 @@ def _fitting(
             states, _, logits = network.chain(x)
         except AuditError:
             continue
-        # The outputs and the data, which nothing bypasses, are not hidden states.
+        # Nothing bypasses the outputs or the data, but neither is a hidden state.
         if equal(states[-1], logits.detach()) or (
             not network.heads and states[-1].shape == logits.shape
         ):
@@ -264,5 +264,5 @@ def _general(model: nn.Module, names: Names) -> str:
 
 
 def _shared(column: tuple[str, ...]) -> str:
-    """Return the pattern for one part of all names: ``layer*`` for layer1 and layer2."""
+    """Return a pattern for all parts in `column`: ``layer*`` for layer1 and layer2."""
     return column[0] if len(set(column)) == 1 else commonprefix(column) + "*"  # noqa: RUF071 - parts, not paths

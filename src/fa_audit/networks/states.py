@@ -169,7 +169,7 @@ def order_of(model: nn.Module, run: Callable[[], Any]) -> list[Place]:
         order.append(place)
         return h
 
-    # Inputs come in the order of the calls; a container's output comes after its modules.
+    # Watch inputs, not outputs: a container returns its output only after its modules ran.
     every = [Place(module, name, True) for name, module in model.named_modules() if name]
     with visited(every, visit), torch.no_grad():
         run()
@@ -271,7 +271,7 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
     another kind than the norms and activations that run between blocks.
 
     Args:
-        order: the places of a pass, as `order_of` returns them.
+        order: the inputs of modules in the order of a pass, from `order_of`.
     """
     calls = [index for index, place in enumerate(order) if place.module in blocks]
     if not calls:
@@ -290,7 +290,7 @@ def reader_of(order: Sequence[Place], blocks: Collection[nn.Module]) -> Place | 
 
 
 def _kind(place: Place) -> tuple[type[nn.Module], str]:
-    """Return the class of a place's module, and the name of the module that contains it."""
+    """Return the class of a place's module, and the name of the parent module."""
     return type(place.module), place.name.rpartition(".")[0]
 
 
@@ -298,7 +298,7 @@ def _kind(place: Place) -> tuple[type[nn.Module], str]:
 
 
 def averaged(reads: str, dims: int) -> tuple[int, ...]:
-    """Return the dimensions over which the reading `reads` averages a state of `dims` dimensions.
+    """Return the dimensions that `reads` averages over in a state of `dims` dimensions.
 
     >>> averaged("spatial mean", 4), averaged("spatial mean", 3), averaged("cls token", 3)
     ((2, 3), (1,), ())
@@ -319,7 +319,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if reads == "all features" or dims == 2:
         return
     means = averaged(reads, dims)
-    # The dimensions that would be positions in the other layout, channels first or last.
+    # Positions in the other layout: channels first instead of last, or last instead of first.
     channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
     with untouched(network), torch.no_grad():
         logits = network(x)
@@ -331,7 +331,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if token:
         expected = token
     elif reads in TOKENS and network.shapes[-1][1] > 1:
-        expected = "spatial mean (of the tokens) or all features"
+        expected = "spatial mean, here over the tokens, or all features"
     elif turned:
         expected = f"a mean over the dimensions {listed(map(str, channels))}, or all features"
     else:

@@ -77,10 +77,10 @@ class Reference:
         states: vectors of ``h_0..h_L``, each ``(B, d)``.
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
-        finite: whether all logits, and all entries of the states and their gradients, are finite;
-            entries that no vector contains count, too.
-        positions: the number of positions that each state's vector averages; 1 for a plain vector.
-            The gradient divided by it is the mean over positions instead of the sum.
+        finite: whether all logits, states and gradients at the states are finite, also in entries
+            that the vectors leave out.
+        positions: how many positions each state's vector averages; 1 if it averages none. Divided
+            by this number, a gradient is the mean over positions instead of the sum.
         loss: loss of the batch.
         at_logits: gradient of the loss at the logits, ``(B, C)``.
     """
@@ -114,7 +114,7 @@ def reference(
     tensors = (*states, *gradients, logits)
     positions = []
     for g in gradients:
-        # If a vector is a mean over positions, reading a gradient of ones counts them.
+        # `read_gradient` sums over averaged positions, so a gradient of ones gives their number.
         ones = network.read_gradient(torch.ones_like(g[:1]))
         positions.append(int(ones.flatten()[0]))
     return Reference(
@@ -295,7 +295,7 @@ def _doubled(module: nn.Module) -> Iterator[Any]:
     contents = {id(t): (t, t.data) for t in owned_by(module) if t.is_floating_point()}
     try:
         for tensor, content in contents.values():
-            # Only the content changes: modules and autograd functions hold this very object.
+            # Change only the content: modules and autograd functions hold the tensor itself.
             tensor.data = content.double()
         yield module
     finally:
@@ -349,8 +349,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     contents of buffers and small tensors, and the random streams, both global and the model's own.
     """
     modules = list(model.modules())
-    # Contents are put back in place: optimisers and users hold these very objects.
     modes = [module.training for module in modules]
+    # Restore in place: optimisers and users hold the same dictionaries, lists and tensors.
     kept: list[tuple[Any, Any]] = []
     streams = []
     for module in modules:
@@ -365,7 +365,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
     tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
-    # Asking for CUDA's streams would start CUDA in a process that does not use it.
+    # Reading the random state of a GPU would start CUDA in a process that does not use it.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     # Attention's fast path, which runs only if nothing needs a gradient, drops padded tokens.
     fast = torch.backends.mha.get_fastpath_enabled()
