@@ -46,7 +46,7 @@ threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
 
 @contextmanager
 def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
-    """Send the library's messages and any failure to the rule's log; bad input ends in one line.
+    """Send the library's messages and any failure to the rule's log; report bad input in one line.
 
     Args:
         leftovers: first remove half-written files that a killed job left beside the outputs.

@@ -110,7 +110,7 @@ def model_of(wildcards):
 @readable
 def model_weights(wildcards):
     path = model_of(wildcards)["weights"]
-    # If a missing file were no input, Snakemake would take existing results for up to date.
+    # Without this error, Snakemake would take existing results for up to date.
     if path and not os.path.isfile(path):
         raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
     return path or []

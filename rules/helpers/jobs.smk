@@ -28,7 +28,7 @@ def on_cluster():
     """Return whether cluster nodes run the jobs; this machine's devices then do not matter."""
     if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # A real run with --jobs may still be on one machine, which accepts it beside --cores.
+    # In a real run --jobs does not mean a cluster: one machine accepts both --jobs and --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 
@@ -70,7 +70,7 @@ def device_of(rule):
 
 
 def estimated(estimate, rule):
-    """Return a resource function: `estimate` of the wildcards' run and of the device of `rule`."""
+    """Return a function that calls `estimate` with a job's run and the device of `rule`."""
     return lambda wildcards: estimate(spec_of(wildcards), device_of(rule))
 
 

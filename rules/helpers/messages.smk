@@ -20,7 +20,7 @@ def planned_jobs():
 
 
 def table_lines():
-    """Return the table of what the targets need; empty if they need no network."""
+    """Return the table of needed networks, if any, and a warning if metadata are missing."""
     jobs, to_do = planned_jobs()
     trainings, audits = {}, {}
     for job in jobs:

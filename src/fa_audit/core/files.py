@@ -139,7 +139,7 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """Read a JSON file; `expected` tells in error messages what the file should hold.
 
     Raises:
-        AuditError: the file cannot be read, or is empty, truncated or no JSON.
+        AuditError: the file cannot be read, is empty or truncated, or is not JSON.
     """
     content = _read(path, f"expected {expected}")
     try:

@@ -70,7 +70,7 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
 
 def _problems(error: ValidationError, value: Any) -> Iterator[str]:
-    """Yield one line for each place; it joins the problems that a union's members have there."""
+    """Yield a line for each faulty place, with the problems of all alternatives of a union type."""
     expected: dict[str, list[str]] = defaultdict(list)
     found: dict[str, str] = {}
     for problem in error.errors(include_url=False):

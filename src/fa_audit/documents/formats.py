@@ -123,7 +123,7 @@ def right_aligned(table: Table) -> list[bool]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one format writes text, numbers, ±, powers of ten, infinity and nothing."""
+    """How one format writes text, numbers, ±, powers of ten, infinity and missing values."""
 
     text: Callable[[str], str]
     number: str = "{}"

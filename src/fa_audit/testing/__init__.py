@@ -128,8 +128,9 @@ def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseExceptio
     drawn, threads = random.getstate(), torch.get_num_threads()
     default = torch.get_default_dtype()
     try:
-        # No method sets this seed itself. Tensors this small are slower on several threads.
+        # No method sets this seed itself, so a method that sets one changes the random state.
         with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
+            # One thread is fastest for tensors this small.
             torch.set_num_threads(1)
             check(subject)
     except (Exception, SystemExit) as error:

@@ -110,7 +110,7 @@ def process(subject: Subject) -> None:
 
 
 def train_here(path: str) -> None:
-    """In the subprocess of `process`, train the subject on standard input and save its tensors."""
+    """In the subprocess of `process`, train the subject from standard input; save its tensors."""
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     with seeded(stream_seed(SEED, "checks")):
@@ -133,9 +133,9 @@ def determinism(subject: Subject) -> None:
 
 def saved(subject: Subject) -> None:
     """Expect the same credits, bit by bit, from a copied or reloaded learner, and the same bits
-    from a training that is interrupted and resumed. To pass, keep in parameters and persistent
-    buffers of the state everything that changes during training or that credits depend on; make
-    the method's constants plain scalars.
+    from a training that is interrupted and resumed. To pass, the state must hold, in parameters
+    and persistent buffers, all values that change during training or that credits depend on; the
+    method's constants must be plain scalars.
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
@@ -143,13 +143,13 @@ def saved(subject: Subject) -> None:
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
-    expect_none(changed, "different credits of {} in a learner with copied tensors")
+    expect_none(changed, "different credits of {} in a copy of the learner")
     with TemporaryDirectory() as folder:
         path, resume = Path(folder) / "checkpoint", Resume(Path(folder) / "resume", "same")
         save_checkpoint(original, path)
         loaded = load_checkpoint(path, method=replace(subject.method))
         changed = differing(expected, named_credits(loaded, *batch))
-        expect_none(changed, "different credits of {} in a saved and loaded learner")
+        expect_none(changed, "different credits of {} in a reloaded learner")
         subject.retrained(resume=resume, snapshot=1)
         resumed = learner_tensors(subject.retrained(resume=resume))
         changed = differing(learner_tensors(original), resumed)
@@ -234,7 +234,7 @@ def purity(subject: Subject) -> None:
         learner.train_mode()
         for parameter in learner.parts.parameters():
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-        # After this draw, a method that sets a seed cannot restore Python's state by chance.
+        # Draw once: a method that always sets the same seed then changes Python's random state.
         random.random()
         x, labels = subject.batch(8)
         run = learner.trace(x)
@@ -299,12 +299,12 @@ def fresh(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Expect that every credit depends on the sample's label or is zero, even if the output error,
-    and so the topmost credit, is zero. To pass, use `labels`, and subtract from a target or
-    prediction its value for an output error of zero.
+    """Expect that every nonzero credit depends on the sample's label, even if the output error and
+    the topmost credit are zero. To pass, use `labels`; if a credit comes from a target or
+    prediction, subtract the target's or prediction's value for an output error of zero.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # Credits from similarities of labels change only in the last version: all labels are equal.
+    # Only the last labels, all equal, change credits that come from similarities of labels.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -342,7 +342,7 @@ def rows(subject: Subject) -> None:
             both = torch.stack([before[name], after])
             moved = (both[1] - both[0]).norm(dim=1) > _SAME_ROW * both.norm(dim=2).max()
             changed = [other for other in compared if moved[other]]
-            # A sample whose credit is zero may keep it.
+            # A credit that is zero before and after need not change.
             expected = [row] if both[:, row].any() else []
             found = f"rows {changed} of the credit of {name} changing with sample {row}"
             expect(changed == expected, found)
@@ -369,8 +369,8 @@ def direction(subject: Subject) -> None:
 
     Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
     weight therefore replaces every direct feedback matrix in the state. The topmost credit is the
-    last block's, or the embedding's in a network without blocks. A credit of zero, or of one
-    direction for all samples (a global scalar error), has no sign. In networks of other
+    last block's, or the embedding's in a network without blocks. A credit that is zero, or has one
+    direction for all samples (a global scalar error), has no sign to check. In networks of other
     architectures, which are not trained, and with the trait `own_objective`, whose credits belong
     to another loss, only the topmost credit is checked: it must not point against ``g_L``.
     """
@@ -381,7 +381,7 @@ def direction(subject: Subject) -> None:
         learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
     for learner in learners:
         *below, top = cosines(learner, *subject.batch(HELD_OUT))
-        # The cosine is NaN, and both comparisons are false, for a credit without a sign.
+        # A credit without a sign has a cosine of NaN, so both comparisons are false.
         expect(not top <= least, f"a mean cosine of {top:.3f} between the topmost credit and g_L")
         against = [layer for layer, value in enumerate(below) if value < _AGAINST]
         expect(own or not mlp or not against, f"credits against g_l for l in {against}")
@@ -397,7 +397,8 @@ def downhill(subject: Subject) -> None:
     check the sign, since training descends credits and objectives; let an objective contrast right
     labels with wrong ones.
 
-    Unlike `direction`, this check sees the sign of an objective. It prepares the state alike.
+    Unlike `direction`, this check sees the sign of an objective. Without the trait it prepares the
+    method's state as `direction` does.
     """
     if subject.method.own_objective:
         return _tell_labels(subject)
@@ -412,7 +413,7 @@ def downhill(subject: Subject) -> None:
         learner.parts.zero_grad()
         step(learner, x, labels)
         change = -slope @ gradients_by_part(network)[-2]
-        expect(change < 0, f"a loss with slope {change:.3g} along the step below the head")
+        expect(change < 0, f"loss slope {change:.3g} along the step of the part below the head")
 
 
 def _tell_labels(subject: Subject) -> None:
@@ -597,7 +598,7 @@ def sizes(subject: Subject) -> None:
     where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
     large = named_credits(learner, x, labels)
     _expect_finite(large, where)
-    # A method may fill only the first features. A sparse credit's zeros differ by sample.
+    # Find methods that fill only the first features. Zeros of a sparse credit differ by sample.
     found = f"zeros in the second half of the features of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
@@ -638,7 +639,7 @@ def memory(subject: Subject) -> None:
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
     gc.freeze()
     try:
-        # Only six of 24 epochs: later, greedy methods train other blocks, which get new moments.
+        # Only 6 of 24 minibatches: later, greedy methods train other blocks, which get new moments.
         for batch in islice(_minibatches(subject, learner, 24), 6):
             step(learner, *batch)
             credits_of(learner, *batch)
@@ -666,9 +667,9 @@ _WELL_ABOVE_CHANCE = 0.6
 
 
 def learns(subject: Subject) -> None:
-    """Expect chance on random targets, and on true ones held-out accuracy far above chance, unless
-    the topmost credit is zero or has one direction for all samples. To pass, check scale and sign,
-    and take targets from `labels` alone.
+    """Expect that training on true targets gives a held-out accuracy far above chance, unless the
+    topmost credit is zero or has one direction for all samples. Random targets must not give it.
+    To pass, check scale and sign, and take targets from `labels` alone.
     """
     batch = subject.batch(HELD_OUT)
     unsigned = math.isnan(cosines(subject.copy(**_GENTLE), *batch)[-1])
@@ -715,7 +716,7 @@ _OPPOSITE = -0.25
 
 
 def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
-    """Check that learned feedback does not end up opposite to a weight of its shape."""
+    """Check that learned feedback does not point against a weight of the same shape."""
     for weight, forward in partnered_weights(learner.network):
         for turned in (forward, forward.mT):
             if turned.shape == feedback.shape:
@@ -755,7 +756,7 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # Tokens and positions have a gradient each, unless they all learn from one credit.
+            # Objectives and end-to-end losses give tokens and positions their own gradients.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "credits that do not point along the gradient, unlike those on resmlp"

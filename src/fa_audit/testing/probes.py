@@ -77,7 +77,7 @@ def saturate(learner: Learner, label: int) -> None:
 def cosines(learner: Learner, x: Tensor, labels: Tensor) -> list[float]:
     """Call `_align`, and return each credit's mean cosine with the gradient, bottom to top.
 
-    A credit has no sign, and the cosine NaN, if it is zero or has one direction for all samples.
+    A credit without a sign (zero, or in one direction for all samples) has a cosine of NaN.
     """
     _align(learner, x)
     gradients = reference(learner.network, x, labels).gradients

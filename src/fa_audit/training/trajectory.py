@@ -47,7 +47,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
         rows, cause = [], error
     if not rows:
         columns = ", ".join(TRAJECTORY_COLUMNS)
-        expected = f"expected a trajectory with the columns {columns}, and rows"
+        expected = f"expected a trajectory with the columns {columns} and at least one row"
         raise AuditError(f"{path}: {expected}.") from cause
     return rows
 
