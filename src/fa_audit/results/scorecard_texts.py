@@ -38,7 +38,7 @@ def short_sum(rows: pd.DataFrame) -> str:
 
 
 def _share(found: Sum) -> str:
-    return f"{found.agree} of {found.run} compared published numbers agree{_percent(found)}"
+    return f"{found.agree} of {found.run} published numbers that were run agree{_percent(found)}"
 
 
 def _percent(found: Sum) -> str:
