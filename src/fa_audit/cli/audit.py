@@ -43,7 +43,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         add(
             f"--{kind}",
             metavar="MODULE:CLASS",
-            help=f"{kind} of the checkpoint, if not registered; default: the one named in the file",
+            help=f"class of the checkpoint's {kind}; default: the registered one in the file",
         )
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
@@ -68,8 +68,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
     add(
         "--reads",
-        help="the part of a state that the head reads; default with HookPoints all features, else"
-        " found from the outputs",
+        help="the part of a state that the head reads; default: all features if HookPoints mark the"
+        " states, else found from the outputs",
     )
     add(
         "--partial",
@@ -198,9 +198,9 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
         return proposal.description
     suits = f" read by '{options.reads}'" if options.reads else ""
     raise AuditError(
-        f"{options.checkpoint}: found no states{suits} that provably hold all information, with at"
-        " least half of the layers between the first and the last; name modules (--blocks), or put"
-        " h = hook(h) with a fa_audit.HookPoint into the model."
+        f"{options.checkpoint}: found no states{suits} that provably hold all information and have"
+        " at least half of the layers between them; name modules (--blocks), or put h = hook(h)"
+        " with a fa_audit.HookPoint into the model."
     )
 
 
@@ -225,7 +225,7 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
         such = min(files, default="results/checkpoints/SETTING/RUN/seed42.safetensors")
         raise AuditError(
             f"{checkpoint}: found a folder; expected the .safetensors file of a training, such as"
-            f" {such}, or what makes a model: my_file:make_model."
+            f" {such}, or a function that returns a model: my_file:make_model."
         )
     given: dict[str, Path] = {}
     for kind, ending in (("sidecar", ".json"), ("trajectory", ".csv")):

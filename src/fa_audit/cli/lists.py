@@ -58,7 +58,7 @@ def _summary(kind: str, name: str) -> str:
     if kind == "datasets":
         text = documentation("dataset", DATASETS, name)
     else:
-        # An architecture's module describes it.
+        # Architectures are described in their modules' docstrings.
         made = load("architecture", ARCHITECTURES, name)
         text = sys.modules[made.__module__].__doc__ or made.__doc__
     return (text or "").partition("\n")[0]

@@ -96,7 +96,7 @@ def _describe(options: argparse.Namespace) -> int:
     try:
         found = propose(model, x)
     except AuditError as error:
-        raise AuditError(f"{error} Other inputs: --image-shape or --data.") from error
+        raise AuditError(f"{error} For other inputs, give --image-shape or --data.") from error
     if not found:
         raise AuditError(
             f"{options.model}: found no chain of modules whose states can be read; describe it by"

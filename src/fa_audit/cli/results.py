@@ -57,8 +57,8 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help=(
-            "folder that holds SETTING/audits.json, or the results folder of a workflow; default"
-            " results if it has audits, else reference/measured of the project"
+            "folder that holds SETTING/audits.json, or the results folder of a workflow; default:"
+            " results/ if there are audits in it, else the project's reference/measured"
         ),
     )
     add(

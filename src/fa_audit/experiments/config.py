@@ -185,7 +185,7 @@ class SettingEntry(Budget):
         description="every method is trained at every penalty",
     )
     ladder: Different[MethodName] = Field(
-        [], description="each of these methods is trained with its top 1..L blocks trainable"
+        [], description="each of these methods has L runs; run k trains the top k of L blocks"
     )
     baselines: Different[BaselineName] = Field(
         [],
@@ -371,7 +371,7 @@ class Configuration(Strict):
     monitor: Monitor = Field(
         _NO_MONITOR,
         description=(
-            "trainings end after the first epoch at which all these checks fire; baselines do not"
+            "trainings except baselines end after the first epoch at which all these checks fire"
         ),
     )
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")

@@ -185,5 +185,5 @@ def _check_plain(node: yaml.Node) -> None:
     if not isinstance(node, yaml.ScalarNode) or node.style is not None or kind not in _PLAIN:
         return
     if not re.fullmatch(_PLAIN[kind], node.value, re.IGNORECASE):
-        problem = f"found {node.value}, an unusual {kind}; write it as usual, or put text in quotes"
+        problem = f"found {node.value}, read as {kind}; write 10, 0.1 or true, or put it in quotes"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

@@ -21,7 +21,7 @@ ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 EVIDENCE = ("audits.json", "trajectories.csv")
 # Tables with one observation a row, made for every setting and for all settings together.
 TIDY = ("runs", "layers", "trajectories", "work")
-# Comparisons of the last state with h_0: identity_NAME in the tidy runs -> the field of a state.
+# Comparisons of the last state with h_0: X in the tidy column identity_X -> field of `State`.
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}
 # The files that a training writes: folder and ending.
 NETWORK_FILES = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))

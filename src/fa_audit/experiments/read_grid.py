@@ -1,6 +1,6 @@
 """Check a configuration and expand it into its grid. Imports no torch.
 
-`fa_audit.experiments.config` checks types and ranges; this module, that the parts fit together.
+`fa_audit.experiments.config` checks types and ranges; this module checks that the parts fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import parse_run
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
-# Check that can end a training -> the name of its limit.
+# A check that can end a training -> the name of its limit.
 _MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
 NO_LINES = LineOf()
 # Trainings of a grid. A plan takes about 50 kB of memory for each, so at most 2.5 GB.

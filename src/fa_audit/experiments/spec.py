@@ -179,7 +179,7 @@ def _parse_number(name: str, number: str, text: str) -> float:
 
 # Largest value of an architecture's option, so that no file makes anyone build an endless network.
 LARGEST_OPTION = 8192
-# Largest integer, also of a seed: torch takes 64 bits, but readers of JSON may take fewer.
+# Largest seed: torch takes 64 bits, but readers of JSON may take fewer.
 LARGEST = 2**31 - 1
 # Numbers of test images on which audits also measure norms, since some published norms use them.
 SAMPLES = (256, 1024)

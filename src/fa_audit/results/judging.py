@@ -25,7 +25,7 @@ class Comparison:
     Attributes:
         verdict: agrees, differs or not run.
         rule: the rule by which they were compared, with its numbers.
-        reproduced: the measured mean over seeds, the seeds' verdict, or the runs by falling mean.
+        reproduced: measured mean over seeds, the seeds' verdict, or the runs, highest mean first.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
         numbers: the compared numbers, by run and seed.

@@ -1,4 +1,4 @@
-"""Outcomes of the checks for many runs, and the claims that a reader would withdraw."""
+"""Outcomes of the checks for many runs, and the claims that each kind of report would withdraw."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ def by_cosine(tidy: Tidy) -> pd.Series:
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """Return whether a reader would withdraw each run's claim: 1 if so, 0 if not, NaN if unknown.
+    """Return whether a report would withdraw each run's claim: 1 if so, 0 if not, NaN if unknown.
 
-    There is a column for each kind of report that the reader may have; the figure
-    ``decision_utility`` explains them.
+    There is a column for each kind of report; the figure ``decision_utility`` explains the kinds.
     """
     runs = tidy.runs
     accuracy, shallow = runs["accuracy"], runs["shallow_acc"]

@@ -26,8 +26,8 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
     """Read audits and group those of one run over its seeds, in the order of the files.
 
     Raises:
-        AuditError: a file is not an audit, contradicts itself, repeats a seed, or differs from
-            other audits of its model.
+        AuditError: a file is not an audit, contradicts itself, repeats a seed, or differs in
+            more than the seed from another audit of its run.
     """
     groups: dict[tuple[str, str, str], list[Audit]] = defaultdict(list)
     for path in paths:
@@ -59,7 +59,7 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     own = _tables(_named(groups, lambda audit: _setting(audit, measured), " (yours{})"))
     tables = {}
     for name in TIDY:
-        # Without this cast, a column that one table lacks would change type in the other.
+        # Without this cast, a column that is empty in one table could change its type in the other.
         pair = [getattr(tidy, name).astype(object) for tidy in (measured, own)]
         tables[name] = pd.concat(pair, ignore_index=True).infer_objects()
     return Tidy(tuple(dict.fromkeys([*measured.settings, *own.settings])), **tables)

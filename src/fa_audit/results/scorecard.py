@@ -77,7 +77,7 @@ def scorecard(
 def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     """Return the row of a published number, compared with runs of its setting's script.
 
-    If that script was not run, runs of another script take their place.
+    If that script has no runs, runs of another script are compared.
     """
     setting = published.settings[entry.setting]
     # Prefer the script to which the setting is attributed.
@@ -127,7 +127,7 @@ def _by_seed(values: Mapping[int, Any]) -> str:
 
 
 def _decides(script: str, every: Mapping[str, Comparison]) -> str:
-    """Return whether a number shows which script made it: only that script's runs agree."""
+    """Return whether a number shows which script made it: it agrees with runs of `script` only."""
     own = every[script].verdict
     others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:
@@ -153,7 +153,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 class Sum(NamedTuple):
-    """Counts of published numbers: all, those that were run, and those that agree."""
+    """Counts of published numbers: all, those compared with runs, and those that agree."""
 
     total: int
     run: int
@@ -161,7 +161,7 @@ class Sum(NamedTuple):
 
     @property
     def not_run(self) -> int:
-        """Return the count of numbers that were not run."""
+        """Return how many numbers have no run to compare with."""
         return self.total - self.run
 
 

@@ -32,7 +32,7 @@ def summary_line(rows: pd.DataFrame) -> str:
 
 
 def short_sum(rows: pd.DataFrame) -> str:
-    """Return how many of the measured numbers agree, and how many were not run."""
+    """Return how many of the compared numbers agree, and how many have no run."""
     found = sum_of(counted(rows))
     return f"{found.agree} of {found.run} agree{_percent(found)}, {found.not_run} not run"
 
@@ -65,7 +65,7 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
         cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
         tables.append(Table("The paper's claims", _CLAIMS, tuple(cells)))
     if len(different):
-        title = f"Different, and why ({len(different)}, of which {len(counted(different))} count)"
+        title = f"Different, and why ({len(different)}, {len(counted(different))} in the headline)"
         tables.append(Table(title, _NUMBERS, tuple(map(_cells, different.to_dict("records")))))
     return text + "\n".join(f"## {formats.to_markdown(table)}" for table in tables)
 
@@ -92,6 +92,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mean_text(value: Any, deviation: float | None, n: int) -> str:
-    """Format a mean with its deviation, or a text, and the number of seeds."""
+    """Format a mean with its deviation, or else a text; append the number of seeds."""
     spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
     return f"{number(value)}{spread} (n = {n})"

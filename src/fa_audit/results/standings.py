@@ -20,7 +20,7 @@ TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 def with_standings(tidy: Tidy) -> Tidy:
     """Remove the baselines, and add the board's columns to the table of runs.
 
-    ``rule``: the run's name, without learning rate and normalisation if unique in its setting.
+    ``rule``: the run's name; learning rate and normalisation only where needed to tell runs apart.
     ``rank``: the rank within the setting, see `ranks`.
     ``own_frozen``, ``margin``, ``bp_margin``: fractions, see `_with_baselines`.
 

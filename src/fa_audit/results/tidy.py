@@ -164,7 +164,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]
     row = _key(audit)
-    # A specification leaves out the defaults `DEPARTURES`. External models have no specification.
+    # Specifications leave out the defaults in `DEPARTURES`. External models have no specification.
     defaults = DEPARTURES if audit.spec else {}
     for name in (*_OF_SPEC, *OWN_OPTIONS):
         row[name] = spec.get(name, defaults.get(name))
@@ -399,7 +399,7 @@ def read_tidy(
 def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:
     """Read the trajectories of a setting, and check that they belong to its audits."""
     table = read_table(path)
-    expected = f"{path}: expected trajectories of the runs in its audits.json"
+    expected = f"{path}: expected trajectories of the runs in the audits.json beside it"
     missing = {*KEY, "epoch", "layer", "test_accuracy"} - set(table)
     texts = set(table.select_dtypes(exclude="number")) - {"setting", "run"}
     if missing or (texts and len(table)):

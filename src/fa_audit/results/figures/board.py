@@ -33,13 +33,13 @@ def draw(
 ) -> Figure:
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
     the seeds, joined to the mean accuracy with the rule's own frozen blocks. Two panels side by
-    side share the scale and the rows, which are sorted by accuracy in the left network, then in the
-    right one. A variant of a rule has a row of its own.
+    side share the scale and the rows, which are sorted by accuracy in the left network; rules that
+    only the right one has come last. A variant of a rule has a row of its own.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
     if not settings:
-        raise AuditError("board: found no accuracy of a rule; leave the figure out.")
+        raise AuditError("board: found no rule with an accuracy; leave the figure out.")
     columns = min(len(settings), 2)
     pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)]
     called = style.names(runs["rule"].unique(), labels)
@@ -66,7 +66,7 @@ def draw(
 
 
 def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
-    """Rank the rules by mean accuracy: the first setting's, then those that only the second has."""
+    """Rank the first setting's rules by mean accuracy, then the rules that only the second has."""
     means = runs.groupby(["setting", "rule"])["accuracy"].mean()
     rules: list[str] = []
     for setting in settings:

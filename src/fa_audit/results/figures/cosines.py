@@ -86,8 +86,8 @@ def _by_layer(
 ) -> dict[str, pd.DataFrame]:
     """Draw columns of the table of layers, each in a panel; return every run's rows."""
     table = tidy.layers.sort_values("layer", kind="stable")
-    # A gradient's marker is hollow if the gradient is below the limit; a cosine's marker, if the
-    # gradient at the block's output is.
+    # A marker is hollow if its gradient is below the limit. A cosine's gradient is that at the
+    # block's output.
     below = pd.Series(
         CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor), table.index
     )
@@ -139,7 +139,7 @@ def layer0_dominance(
     means = pd.DataFrame({"first": cosines[0], "deep": deep, "all": cosines.mean(axis=1)})
     parts = means.dropna().reset_index()
     if parts.empty:
-        problem = "found no cosines of block 0 and of later ones; expected two blocks or more."
+        problem = "found no run with cosines in block 0 and later; expected two blocks or more."
         raise AuditError(f"layer0_dominance: {problem}")
     best = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(whole)))
 

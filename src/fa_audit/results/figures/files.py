@@ -34,7 +34,8 @@ def write_figure(
         origin_file: the JSON file of that record.
 
     Raises:
-        AuditError: a file is not a table, or matplotlib cannot read a formula.
+        AuditError: see `read_tidy` and `fa_audit.core.registry.call`; or matplotlib cannot read a
+            formula, or the limits of two audits differ.
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)

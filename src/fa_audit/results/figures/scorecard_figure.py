@@ -11,7 +11,7 @@ from fa_audit.results.judging import AGREES, DIFFERS
 from fa_audit.results.scorecard import counted, sum_of
 from fa_audit.results.scorecard_texts import short_sum
 
-EDGE = 3  # end of the axis, in units of what a rule allows; farther numbers are drawn here
+EDGE = 3  # end of the axis, in units of the largest distance that agrees
 _MARKS = {
     AGREES: style.MARK | {"color": style.LOOKS["ep"][0]},
     DIFFERS: style.MARK | {"color": style.LOOKS["credit_bridge"][0], "marker": "X"},
@@ -21,9 +21,9 @@ _MARKS = {
 @style.styled
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     """Published numbers against ours, of the same network, data, training and seeds. A row is a
-    setting; its name says how many of the numbers that were run agree, and how many were not run. A
-    mark is a number; its position is the distance from the published one, in units of what its rule
-    allows. Numbers farther away are drawn at the edge. Bounds, verdicts and orders have no
+    setting; its name says how many of the compared numbers agree, and how many have no run. A mark
+    is a number; its position is the distance from the published one, in units of the largest that
+    agrees. Numbers beyond the axis are drawn at its edge. Bounds, verdicts and orders have no
     distance; they are only counted.
     """
     count = counted(rows)
@@ -42,7 +42,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     ax.axvline(0, **style.NOUGHT)
     ax.grid(axis="y", color="0.9", linewidth=0.3)
     ax.set_xlim(-1.05 * EDGE, 1.05 * EDGE)
-    ax.set_xlabel("distance from the published number\n1: the most its rule allows")
+    ax.set_xlabel("distance from the published number\n1: the largest that agrees")
     style.name_rows(ax, names)
     within = {"within the rule": style.AREA | {"color": style.SHADE}}
     style.legend_below(figure, _MARKS | within)

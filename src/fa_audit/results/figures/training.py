@@ -39,8 +39,8 @@ def trajectories(
     which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the
     norms.
     """
-    # A run and its snapshots are one curve, since only the snapshot +epoch0 has rows of epoch 0.
-    # The curve's rank and rings are those of the longest training.
+    # A run and its snapshots make one curve: epoch 0 is measured in the snapshot +epoch0 only.
+    # Rank and rings are those of the longest training.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
     runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
@@ -191,7 +191,7 @@ def _nulls_and_baselines(cosine: Axes, accuracy: Axes, groups: Mapping[str, pd.D
         low, height = draws[_NULL] - 2 * draws[_NULL_STD], 4 * draws[_NULL_STD]
         look = {"color": colour, "alpha": 0.35, "linewidth": 0, "zorder": 1}
         cosine.bar(draws.index, height, 0.6, bottom=low, **look)
-        # The own frozen baseline has no penalty, so a method's runs at all penalties share it.
+        # All penalties share a method's own frozen baseline, which has no penalty.
         frozen = rows.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"].mean()
         accuracy.axhline(frozen, color=colour, zorder=1, **_FROZEN)
     style.percent_scale(accuracy)

@@ -29,7 +29,7 @@ def write_table(
     `write_figure`.
 
     Raises:
-        AuditError: a file is not a table.
+        AuditError: see `read_tidy` and `fa_audit.core.registry.call`.
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
