@@ -74,7 +74,7 @@ class FarDTPDRL(DTPDRL):
     eta: float = 0.08
 
 
-# The constant is the step size of relaxation: another number of steps would change the cost.
+# Varies the step size of relaxation, not the number of steps, which would change the cost.
 @dataclass(frozen=True)
 class SlowPredictiveCoding(PredictiveCoding):
     alpha: float = 0.07

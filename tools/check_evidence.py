@@ -4,8 +4,8 @@ reference/measured.
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
 On the same processor and torch, a checkpoint has the SHA-256 of the measured one. Elsewhere
-rounding differs, and training amplifies the difference: the numbers of the run that the scorecard's
-headline counts must then lie within the scatter of the measured seeds.
+rounding differs, and training amplifies the difference. Those numbers of the run that count in the
+scorecard's headline must then lie within the scatter of the measured seeds.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
 
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
-    """Yield a line for every seed whose number differs from the measured one by more than the seeds
-    scatter, or whose verdict differs.
+    """Yield a line for every seed whose number differs from the measured one by more than the
+    scatter of the measured seeds, or whose verdict differs.
 
     Args:
         ours: values of the runs that were trained again, by seed.
@@ -200,7 +200,7 @@ def main() -> None:
     again = train_all(keys, tidy, dataset, options.jobs)
     compared, wrong = compare(published, scorecard(published, tidy), again, OurRuns(tidy))
     print(*wrong, sep="\n", end="\n" * bool(wrong))
-    told = f"of {compared} published numbers, {len(wrong)} differ by more than seeds scatter"
+    told = f"{compared} published numbers, {len(wrong)} differences beyond the scatter of seeds"
     print(f"check-evidence: {len(keys)} runs trained again; {told}")
     raise SystemExit(min(1, len(wrong)))
 

@@ -1,5 +1,5 @@
 """An extension of griffe that shows examples in docstrings as code. Markdown would read their
-marks as quotations and links.
+``>>>`` as quotations and their brackets as links.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)")
 
 
 def page_of(path: str) -> str:
-    """Return where the site has a file of the repository."""
+    """Return the path of a repository's file on the site."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return (
@@ -48,7 +48,7 @@ def targets(path: str, text: str) -> Iterator[str]:
 
 
 def as_page(path: str, text: str) -> str:
-    """Return a file's text with links between pages of the site."""
+    """Return a file's text as a page whose links lead to pages of the site."""
     if not path.endswith(".md"):
         return f"# {path}\n\n```{Path(path).suffix[1:]}\n{text.rstrip()}\n```\n"
     here = posixpath.dirname(page_of(path))
