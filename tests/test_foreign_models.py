@@ -67,7 +67,7 @@ def test_the_first_proposal_is_what_an_expert_would_write_and_nothing_stays_atta
 def test_the_error_about_a_model_without_the_contract_can_be_pasted():
     with pytest.raises(AuditError, match="found no states") as caught:
         diagnose(MODEL, [(X, Y)], 0.5)
-    argument = str(caught.value).partition("are whole: ")[2].removesuffix(".")
+    argument = str(caught.value).partition("bypasses: ")[2].removesuffix(".")
     assert len(eval(f"diagnose(MODEL, [(X, Y)], 0.5, {argument})").residual_norms) == 4
 
 

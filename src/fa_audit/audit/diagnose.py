@@ -69,9 +69,9 @@ def diagnose(
     """Audit a network.
 
     Args:
-        model: a module with `HookPoint` modules in its forward pass, or any module with a
-            `description`; a network of this package, or one that follows the reference contract
-            (`fa_audit.networks.description`).
+        model: a network of this package, one that follows the reference contract
+            (`fa_audit.networks.description`), a module with `HookPoint` modules in its forward
+            pass, or any other module, with `description`.
         eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With
             fewer than 8 the cross-batch stability is not evaluated.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
@@ -163,8 +163,8 @@ def diagnose(
         if measured is F.cross_entropy:
             evidence = _with_frequencies(evidence, network, over, limits)
         ignored, passes = ignored_by(loss_fn), []
-        # Compare the batches with the given accuracies, if there are any. Only a cross-entropy
-        # tells which class an output means.
+        # If an accuracy was given, the batches may contradict it. Only a cross-entropy tells which
+        # class an output means.
         if is_cross_entropy(loss_fn) and not (headline_acc is own is None):
             passes = passes_of(network, batches, ignored)
         warnings += accuracy_warnings(passes, headline_acc, own)

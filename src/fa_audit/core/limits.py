@@ -130,9 +130,8 @@ def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) 
         )
     if limits.get(cap) is None:
         raise AuditError(
-            f"no limit of GPUs ({cap}): --resources and other profiles replace the limit of "
-            "profiles/slurm. Add"
-            f" --resources {cap}={USUAL}."
+            f"no limit of GPUs ({cap}): another profile or --resources overrides the limit in"
+            f" profiles/slurm. Add {cap}={USUAL} to --resources."
         )
     if limits[cap] == 0:
         raise AuditError(

@@ -39,8 +39,8 @@ class Credits:
             those of single samples' losses. A training that does not normalise multiplies them
             by B.
         objective: a scalar, averaged over the batch. Embedding, blocks and the method's parameters
-            descend it instead of ``<f_l, r(a_l)>``, and credits are only audited. It serves methods
-            with losses of their own, or with other states than those of the forward pass.
+            descend it instead of the credits, which are only audited. It serves methods with losses
+            of their own, or with other states than those of the forward pass.
     """
 
     blocks: tuple[Tensor, ...]

@@ -451,8 +451,8 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         baseline="bp",
         rank=2,
         axis="strict margin, points",
-        fine="the network beats frozen blocks under backpropagation",
-        finding="frozen blocks under backpropagation do about as well or better",
+        fine="the network beats backpropagation around frozen blocks",
+        finding="backpropagation around frozen blocks does about as well or better",
     ),
 }
 

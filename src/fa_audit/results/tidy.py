@@ -337,7 +337,7 @@ def _checked(audit: Audit, where: str | Path, expected: RunKey) -> Audit:
 
 
 def write_packed(path: str | Path, audits: Iterable[Audit]) -> None:
-    """Write all audits of a setting as one JSON: ``reports`` by run and seed, a line for each."""
+    """Write all audits of a setting as one JSON: ``reports`` by run and seed, one line per audit."""
     lines = []
     for audit in audits:
         record = json.dumps(audit.to_dict(), separators=(",", ":"), allow_nan=False)

@@ -143,7 +143,7 @@ def saved(subject: Subject) -> None:
     copied = subject.build(seed=SEED + 1)
     load_learner_tensors(copied, learner_tensors(original))
     changed = differing(expected, named_credits(copied, *batch))
-    expect_none(changed, "different credits of {} in a copy of the learner")
+    expect_none(changed, "credits of {} that differ in a copy of the learner")
     with TemporaryDirectory() as folder:
         path, resume = Path(folder) / "checkpoint", Resume(Path(folder) / "resume", "same")
         save_checkpoint(original, path)
@@ -349,7 +349,8 @@ def rows(subject: Subject) -> None:
     turned = named_credits(learner, x[:6].flip(0), labels[:6].flip(0))
     longest = max(a.norm() for a in before.values())
     for name, a in before.items():
-        # A credit much shorter than the others may be rounding error, which varies with the row.
+        # A credit much shorter than the others may consist of rounding errors, and these depend on
+        # the sample's place in the batch.
         scale = max(a.norm(), _SAME_PLACE * longest)
         found = f"another credit of {name} for a sample in another row of the batch"
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
@@ -567,7 +568,9 @@ def means(subject: Subject) -> None:
         # to g than to 2 g.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
-        expect(not (two[name] - g).norm() > limit, f"another gradient of {name} in a doubled batch")
+        expect(
+            not (two[name] - g).norm() > limit, f"the gradient of {name} differs in a doubled batch"
+        )
     if subject.method.end_to_end or credits[0].objective is not None:
         return
     twice = credits[1].by_name()
