@@ -40,11 +40,11 @@ STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
 _AWAY = 1e-2
 # Slopes within this relative distance confirm a prediction: long steps and kinks shift slopes.
 TOLERANCE = 1e-3
-# Slopes at two step lengths agree if they differ by at most this fraction of the smaller distance
-# from the prediction. Rounding errors do not: a tenfold shorter step makes them tenfold larger.
+# Slopes at two step lengths agree if they differ by at most this fraction of the closer slope's
+# distance from the prediction. Rounding errors differ: they grow tenfold at the next shorter step.
 _CLOSER = 0.1
-# If a prediction is right to within this relative error at some step, then slopes near 0 at other
-# steps may come from rounding, which turns a loss into a staircase.
+# Rounding can turn a loss into a staircase: slopes near 0 do not show that a gradient is wrong if
+# its prediction is right to within this relative error at some step.
 _ROUGH = 0.3
 ROUNDING = 1e-14  # error of a difference of two losses, relative to the losses or the logits
 DIRECTIONS, _STEP = 32, 1e-6  # give a norm a relative standard error of 1/8
@@ -68,8 +68,8 @@ def check_backward(
 
     Returns:
         The states found, each with a reason: ``untrue`` if the gradient is wrong; ``rough`` if the
-        differences are unclear; ``small`` if gradient and differences are so small that at most
-        one step exceeds rounding.
+        differences neither confirm nor refute the gradient; ``small`` if gradient and differences
+        are so small that at most one step exceeds rounding.
     """
     # A few samples suffice to show a wrong derivative. Every direction costs two passes per step.
     few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
@@ -105,8 +105,8 @@ def _slopes(
     longest step first. No further step is tried once measured and predicted slopes agree.
 
     Args:
-        moves: ``(M + 1, B, d)``, from `_moves`. The last move, times `_AWAY`, leads from the state
-            to the point where slopes are taken.
+        moves: ``(M + 1, B, d)``, from `_moves`. Slopes along the first M are taken at the state
+            plus `_AWAY` times the last move.
         smallest: the smallest difference of two losses that exceeds rounding.
     """
     base = (_AWAY * moves[-1]).requires_grad_()
@@ -120,7 +120,7 @@ def _slopes(
             below = [loss(base - step * move) for move in moves[:-1]]
         # Central differences cancel the terms of even order in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
-        # The larger norm counts: if the loss changes, a predicted slope of 0 is wrong, too.
+        # One norm above rounding suffices: a wrong gradient may predict 0 if the loss changes.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -131,11 +131,11 @@ def _slopes(
 
 
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
-    """Return whether slopes of neighbouring steps agree with each other, but not with the gradient.
+    """Return whether slopes at two neighbouring step lengths agree, but not with the gradient.
 
-    A piecewise constant loss, a staircase, has slopes of 0 at short steps. They show that a nonzero
-    gradient is wrong, unless it roughly predicts the slope at some step: then rounding may have
-    made the staircase.
+    A piecewise constant loss, a staircase, has slopes of 0 at short lengths. They show that a
+    nonzero gradient is wrong, unless the gradient roughly predicts the slope at some length: then
+    rounding may have made the staircase.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):
@@ -194,7 +194,7 @@ def _moves(h: Tensor, state: int, count: int) -> Tensor:
 
 
 PACKAGE = f"{__name__.partition('.')[0]}."
-# Access to grad_fn counts, because code that hooks a graph node gets the node from it.
+# Access to grad_fn is reported, because code that hooks a graph node gets the node from grad_fn.
 _HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}
 
 
@@ -246,7 +246,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _caller() -> str:
-    """Return the module whose code called an operation, directly or through torch's graph helpers."""
+    """Return the module whose code called an operation, skipping torch's graph helpers."""
     # Skip this function and `__torch_function__`.
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals.get("__name__") == "torch.autograd.graph":
@@ -259,7 +259,6 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__"):  # an attribute is read or set
         name = func.__self__.__name__ + ("=" if name == "__set__" else "")
-    # Code that asks for a node may attach a hook to it.
     if name in _HOOKS:
         yield _HOOKS[name]
     # These hooks may give the backward pass other tensors than the forward pass saved.
@@ -270,7 +269,7 @@ def _cuts(func: Any, returned: Any) -> Iterator[str]:
     values = [leaf for leaf in tree_leaves(returned) if _is_value(leaf)]
     if not torch.is_grad_enabled() and (values or name == "__setitem__"):
         yield "work without gradients"
-    # A float, as .item() returns, leaves the graph, too.
+    # A float, such as .item() returns, is outside the graph, too.
     elif name == "data=" or not all(map(_carries, values)):
         yield f"{name} of a tensor with gradients"
 
@@ -284,7 +283,7 @@ def _carries(value: Tensor | float) -> bool:
 
 
 def _functions(output: Tensor) -> Iterator[str]:
-    """Name the operations in a tensor's graph whose backward pass is Python or an extension's code."""
+    """Name the operations in a tensor's graph whose backward pass may not be the derivative."""
     # A loop, since graphs are deeper than Python's stack.
     seen, waiting = set(), [output.grad_fn]
     while waiting:

@@ -30,8 +30,8 @@ STEPS = 40  # last steps of the training, which are repeated
 
 
 def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[str, float | None]:
-    """Return the largest growth and the median norms of ``h_L`` and ``g_L`` if every batch updates
-    the statistics twice; empty if no BatchNorm layer trains.
+    """Return the largest growth across a block and the median norms of ``h_L`` and ``g_L``, with
+    statistics that every batch updated twice; empty if no BatchNorm layer trains.
 
     Args:
         dataset: on the learner's device.

@@ -231,8 +231,7 @@ def against_the_loss(
         directions: M.
     """
 
-    # Cached: a block's output is the next block's input, and both blocks' credits are compared
-    # there.
+    # Cached, since most states are needed as a block's output and as the next block's input.
     @cache
     def changes(state: int) -> Tensor:
         moves = unit_directions(seed, state, gradients[state], directions)
@@ -242,7 +241,7 @@ def against_the_loss(
         """Measure one credit ``(B, d)`` at the state ``h_state``."""
         moves = unit_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
-        # One by one: a single draw of all would give other numbers.
+        # One by one: drawing all at once may give other numbers and so change `rho_random`.
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
         correlated = partial(perturbation_correlation, directions=moves, changes=changes(state))
         return {
@@ -263,9 +262,7 @@ def against_the_loss(
 
 
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
-    """Draw ``(count, B, d)`` float64 numbers from N(0, 1), for every row of `like` and on its
-    device.
-    """
+    """Draw float64 numbers ``(count, B, d)`` from N(0, 1), for the device of `like` ``(B, d)``."""
     drawn = torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness)
     return drawn.to(like.device)
 
@@ -294,7 +291,7 @@ def loss_changes(
 
     Args:
         layer: ``l``.
-        h: the state ``h_l`` in the block's own shape; the vector that is read from it is moved.
+        h: the state ``h_l`` in the block's own shape; `Network.shift` moves its vector.
         targets: one row a sample.
         directions: ``v``, ``(M, B, d)``.
         length: the factor of the directions; not relative to the state's norm.
@@ -335,7 +332,7 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
     if n_valid < 2:
         return without_value("fewer than two pairs of a finite prediction and a finite loss change")
     rows = torch.stack([predicted[usable], true[usable]])
-    # An exact test: a constant minus its mean leaves rounding, which correlates with anything.
+    # Tested before subtracting the mean, which can turn a constant row into rounding errors.
     constant = rows.amin(dim=1) == rows.amax(dim=1)
     if constant[0]:
         return without_value("the credit predicts the same change of loss in every direction")

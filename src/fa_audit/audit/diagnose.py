@@ -135,7 +135,7 @@ def diagnose(
     own = fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
     samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
-    # Keyed by argument: errors begin with its name.
+    # Keyed by argument name, with which error messages begin.
     given = {"sample": [], "eval_batches": eval_batches, "stability_batches": []}
     if sample is not None:
         given["sample"] = [sample]
@@ -143,7 +143,7 @@ def diagnose(
         given["stability_batches"] = stability_batches
     inside = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
-        # Norms are measured on one batch, C over many; each may have its own batches.
+        # Norms are measured on the batch `sample`, C on the batches `over`.
         sample, over = (first or batches or others)[0], others or batches
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:

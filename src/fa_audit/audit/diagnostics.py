@@ -109,7 +109,7 @@ def _mean_gradients(
     sample: Batch,
     of_sample: Reference,
 ) -> tuple[list[Tensor], bool]:
-    """Return the mean gradients ``(d,)`` at ``h_layer`` of the batches that count in C.
+    """Return the mean gradient ``(d,)`` at ``h_layer`` for every batch that check C compares.
 
     Also return whether the states, gradients and logits of all batches are finite.
 
@@ -165,9 +165,9 @@ def part_of(truth: Reference, samples: Tensor) -> Reference:
 
 
 def least_size(batches: list[Batch]) -> float:
-    """Return the size from which a batch counts in C.
+    """Return the least size of a batch that check C compares.
 
-    Mean gradients of much smaller batches are too noisy to be compared with the others.
+    Mean gradients of smaller batches are too noisy.
     """
     return max((len(labels) for _, labels in batches), default=0) / 2
 
@@ -281,8 +281,8 @@ class _Double:
     Attributes:
         truth: the `reference` of these samples, or None.
         problem: why `truth` is None, or why the comparison of the backward pass failed.
-        estimates: by state, the norm that replaces median ``||g_l||`` because the gradient there is
-            wrong or unclear; NaN if unknown.
+        estimates: by state, the norm that replaces median ``||g_l||`` if the gradient is wrong or
+            could not be verified; NaN if unknown.
         missing, unchecked: as in `Evidence`.
     """
 
@@ -296,7 +296,7 @@ class _Double:
 def _measure_double(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int
 ) -> _Double:
-    """Run a network in float64; if it has custom parts, compare its backward with its forward pass."""
+    """Run a network in float64; if it has custom parts, check its backward pass."""
     custom, found = _custom(network, x, labels, loss_fn), _Double()
     try:
         with in_double(network, x, labels, loss_fn) as (twin, x, labels, loss_fn), untouched(twin):
@@ -331,15 +331,15 @@ def _compare_backward(
     whole: Reference,
     counted: Tensor,
 ) -> None:
-    """Add to `found` the states with a wrong or unresolved gradient, and estimates of the norms.
+    """Add to `found` the states whose gradient is wrong or cannot be verified, and estimated norms.
 
     Args:
-        twin, x, labels, loss_fn: in float64.
+        twin, x, labels, loss_fn: from `in_double`.
         whole: the `reference` of all samples.
         counted: mask ``(B,)`` of the samples in ``found.truth``.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
-    # A loss may average over all samples, or only over those that it does not ignore.
+    # `share` scales norms of a mean over `counted` to a loss that may average over all samples.
     share = 1.0
     if not counted.all():
         share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
@@ -348,7 +348,7 @@ def _compare_backward(
         if how == "untrue":
             norm = norms_along_directions(twin, *own, loss_fn, truth, state)
             found.estimates[state] = share * norm
-        # A "small" gradient keeps its norm: the differences of the loss confirm that it is small.
+        # A "small" gradient needs no estimate: differences of the loss confirm that it is small.
         elif how == "rough":
             found.estimates[state] = math.nan
 
@@ -402,7 +402,7 @@ def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     optimiser = torch.optim.LBFGS([bias], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
-        # LBFGS calls this several times a step, and always enables gradients.
+        # LBFGS calls this several times a step, with gradients enabled.
         optimiser.zero_grad()
         loss = torch.logsumexp(logits + bias, dim=-1).mean() - bias @ targets
         loss.backward()

@@ -128,9 +128,8 @@ def paired(
         right = right and accuracy is not None and abs(accuracy - share) <= _ROUNDED
     if not right:
         raise AuditError(
-            f"paired_hits: found {int(own.sum())} of {len(own)} and {int(frozen.sum())} of"
-            f" {len(frozen)} samples classified correctly; expected the shares headline_acc and"
-            " frozen_baseline_acc, on the same test set."
+            f"paired_hits: found accuracies of {int(own.sum())}/{len(own)} and {int(frozen.sum())}/"
+            f"{len(frozen)}; expected headline_acc and frozen_baseline_acc, on the same test set."
         )
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 
@@ -342,8 +341,8 @@ def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunct
     if abs(growth - 2) <= rounding:
         raise AuditError(
             f"loss_fn: found a sum over the batch ({loss:.4g} for {len(x)} samples, {doubled:.4g}"
-            " for all of them twice); expected the mean, as of reduction='mean': D2 compares its"
-            " gradients with a floor for mean losses."
+            " if each is given twice); expected the mean (reduction='mean'): D2's floor is meant"
+            " for a mean over samples."
         )
     if abs(growth - 1) > rounding:
         yield (

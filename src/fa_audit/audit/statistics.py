@@ -170,7 +170,7 @@ def jackknife_interval(cosines: np.ndarray) -> Interval | None:
     count = len(cosines)
     if count < FEWEST:
         return None
-    # Sums over pairs of different batches: every pair is counted twice.
+    # Every batch's sum over pairs with other batches; `total` thus counts each pair twice.
     of_batch = cosines.sum(axis=1) - cosines.diagonal()
     total = of_batch.sum()
     without = (total - 2 * of_batch) / ((count - 1) * (count - 2))

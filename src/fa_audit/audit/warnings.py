@@ -139,8 +139,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
     if single:
         yield (
             "single class",
-            f"{single} of {len(batches)} batches have samples of one class only: C then measures"
-            " the class, and the norms are not those of the data. Give batches of all classes,"
+            f"{single} of {len(batches)} batches have samples of one class only: C and the"
+            " norms of such batches describe the class, not the data. Give batches of all classes,"
             " shuffled once.",
         )
 
@@ -183,14 +183,14 @@ def accuracy_warnings(
     passes: list[Forward], accuracy: float | None, frozen: float | None
 ) -> Warnings:
     """Warn if forward passes contradict the accuracy of the network or of its frozen baseline."""
-    # Batches are often a small part of the test set: only differences beyond chance count.
+    # Batches are often a small part of the test set: warn only if a difference is improbable.
     hits = hits_of(passes)
     if hits and chance(hits, accuracy) < LEAST_LIKELY:
         yield (
             "unlikely accuracy",
             f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are"
-            f" classified correctly (chance below {LEAST_LIKELY:g}): another model, other data or"
-            " preprocessing, or a wrong accuracy.",
+            f" classified correctly (probability below {LEAST_LIKELY:g}): another model, other data"
+            " or preprocessing, or a wrong accuracy.",
         )
     # Class means are fitted and tested on different samples: many features fit any labels.
     half = len(passes) // 2
@@ -260,5 +260,5 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
             "rounded gradient",
             f"The gradient at state {worst} differs from the float64 one by {errors[worst]:.2g} of"
             f" its length (more than {_FLOAT32_ERROR:g}): conclusions from this gradient"
-            " are about rounding.",
+            " may only reflect rounding.",
         )
