@@ -11,9 +11,9 @@ With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction; backprop
 J_l^T a_l.
 
 Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
-Ours: steps per sample (the authors' loss is a batch mean); noise relative to the rms (their states
-    are tanh units); inverses that have 256 hidden units, read and return vectors even if states are
-    maps, and learn in the same step as the network.
+Ours: targets from each sample's own loss (the authors' loss is a batch mean); noise relative to the
+    rms (their states are tanh units). Inverses have 256 hidden units, take and return vectors even
+    if states are maps, and learn in the same step as the network.
 Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
     learning rate of 3e-3. The inverse_rate of Lee et al. is 0.34, and they train inverses and

@@ -16,13 +16,13 @@ inverts single blocks, and its credits are such steps only if blocks are inverti
 D_l tends to A^T (A A^T + lambda)^{-1}, where A = D_{l+1} ... D_L J_l and lambda = damping d / 2.
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
-Constants: eta, sigma and damping (there a decay of the feedback) are those of the authors' code for
-    CIFAR-10, rounded. In that code the loss is a batch mean, and noise has one size for all states.
+Constants: eta, sigma and damping are rounded from the authors' code for CIFAR-10, where damping is
+    a decay of the feedback, the loss is a batch mean, and noise has one size for all states.
     inverse_rate is that of `dtp`, our choice. The authors' is 0.28, but their inverses first learn
     alone for ten epochs, and then take three steps for every step of the network.
-Ours, as in DTP: steps per sample, noise relative to the rms, and the form of inverses; theirs are
-    single tanh layers. g_L is linear, because credits raised the loss of a short training if g_L
-    had a hidden layer.
+Ours, as in DTP: targets from each sample's own loss, noise relative to the rms, and the form of
+    inverses (theirs: single tanh layers). g_L is linear: with a hidden layer in g_L, the credits
+    raised the loss of a short training.
 Cost: as BP, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
@@ -57,7 +57,7 @@ class DTPDRL(DTP):
 
     @torch.no_grad()
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return every state's distance from its target, divided by eta: ``(B, d)`` each."""
+        """Return every state minus its target, divided by eta: ``(B, d)`` each."""
         found, above = [], output_error(trace, labels)
         for layer in reversed(range(len(state))):
             above = returned(network, trace, state, layer, -self.eta * above) / -self.eta
@@ -72,7 +72,7 @@ class DTPDRL(DTP):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Sum the inverses' squared errors, relative to the noise, and the damping term."""
+        """Return the damping term plus the inverses' squared errors relative to the noise."""
         misses = []
         for layer, h in enumerate(trace.states):
             with torch.no_grad():

@@ -17,8 +17,8 @@ a_l is the gradient.
 
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
     2402.08573), whose stable variant nudges s^+ by 1 - alpha and s^- by alpha, as here.
-Constants: beta 0.01 is the 2024 code's with alpha 1/2 for ImageNet32x32; the 2023 code has 1, which
-    here would be a nudge as large as a cls token's state.
+Constants: beta 0.01, from the 2024 code for ImageNet32x32 with alpha 1/2; the 2023 code has beta 1,
+    which here would be a nudge as large as a cls token's state.
 Ours: F_l is the whole block, and s_l needs `steps` iterations. A single one would leave J_l at h_l,
     and -d / beta would be the gradient at any beta. The authors' F_l is one layer, for which s_l
     has a closed form: the activation of its inputs from below and above. CE is linearised at h_L,

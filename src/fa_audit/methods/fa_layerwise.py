@@ -5,8 +5,8 @@
 
 Every gradient goes back through the partners instead of the weights, also within blocks and in the
 head, as in the source and in most libraries. Skips, normalisations and activations are exact. In
-contrast, `fa` uses one random matrix for the whole Jacobian of a block, skip included, to carry the
-credit from block to block; from there its gradients are exact, as in the head.
+contrast, `fa` replaces the whole Jacobian of a block, skip included, by one random matrix; its
+gradients within a block, from the block's credit down, and in the head are exact.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours.

@@ -85,7 +85,7 @@ def classify(network: Network, x: Tensor, classes: int) -> Tensor:
 
 
 def overlaid(x: Tensor, label: Tensor) -> Tensor:
-    """Write `label`, ``(C,)`` or one for each image, into the first C values of images `x`.
+    """Write `label`, ``(C,)`` or per image ``(B, C)``, into the first C values of images `x`.
 
     A label's 0 and 1 become the image's smallest and largest value.
     """

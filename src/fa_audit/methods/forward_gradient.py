@@ -14,9 +14,9 @@ Audits see single draws, so this variance appears as cosines near 0.
 Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of
     local classifiers and one n a step as in their code (google-research, local_forward_gradient,
     train_mixer_supervised.py).
-Ours: one n for a block, whose inner gradients are exact, where they perturb every layer's
-    preactivations; one loss and one n for a state's vector, where they have one for each patch and
-    group of channels; no normalisation before a classifier; the loss on h_0.
+Ours: one n for a block, with exact gradients inside the block (theirs: every layer's preactivations
+    are perturbed); one loss and one n for a state's vector (theirs: for each patch and group of
+    channels); no normalisation before a classifier; the loss on h_0.
 
 `credits` must not draw random numbers, nor may a sample's credit depend on its place in the
 batch. So n is a function of the image x, and this function changes with every minibatch: n =

@@ -265,7 +265,7 @@ INFO: dict[str, MethodInfo] = {
         summary="signal propagation: labels pass through the network; layers match images to them",
         equation="a_l = d/dh_{l+1} CE(<h_{l+1}, t_{l+1}^c>, y),  t_0 = relu(LN(S c))",
         latex=r"a_l = \partial\,\mathrm{CE}(\langle h_{l+1}, t_{l+1}^c\rangle, y)/\partial h_{l+1}",
-        feedback="learned projection S of the label, then forward weights; torch's initialisation",
+        feedback="learned projection S of labels, forward weights above it; torch's initialisation",
         source="Kohan, Rietman, Siegelmann 2022",
         relative_time=1.5,
     ),

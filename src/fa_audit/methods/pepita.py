@@ -13,11 +13,11 @@ according to the source, training leads to that.
 
 Source: Dellaferrera, Kreiman 2022 (arXiv 2201.11665); sign of F e, mean 0 and scale 0.05 sqrt(6 /
     inputs) as in their code (GiorgiaD/PEPITA, main_pytorch.py), whose pixels are in [0, 1].
-Ours: range(x), because our pixels are standardised: 4.1 for a CIFAR-10 image with black and white,
-    3.8 on average over augmented images; the head learns from the cross-entropy of the first pass,
-    theirs from the error of the second; no dropout (theirs has one mask for both passes); states
-    after whole blocks, skips included; a block's gradient is exact and includes the slopes of its
-    nonlinearities, which theirs leaves out.
+Ours: the factor range(x), because our pixels are standardised (it is 4.1 for a CIFAR-10 image with
+    black and white, 3.8 on average over augmented images); the head learns from the cross-entropy
+    of the first pass, theirs from the error of the second; no dropout (theirs has one mask for both
+    passes); states after whole blocks, skips included; a block's gradient is exact and includes the
+    slopes of its nonlinearities, which theirs leaves out.
 Constants: strength 0.05, theirs.
 Cost: two forward passes, one backward pass within blocks, and the product with F.
 """

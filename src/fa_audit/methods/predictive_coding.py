@@ -39,8 +39,8 @@ class PredictiveCoding(Method):
     fixed: bool = False  # hold predictions and Jacobians at the forward pass
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return every state's prediction error, ``(B, d)``. The objective is the energy; `fixed`
-        has none.
+        """Return every state's prediction error, ``(B, d)``. The objective is the energy, or None
+        if `fixed`.
         """
         free = tuple(h.detach() for h in trace.states)
         objective = None

@@ -48,8 +48,8 @@ class Partners(nn.Module):
 
 
 def fan_in(weight: Tensor) -> int:
-    """Return the number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in,
-    kh, kw)`` sums.
+    """Return how many inputs each output sums, for a matrix ``(out, in)`` or a kernel ``(out, in,
+    kh, kw)``.
     """
     return weight[0].numel()
 

@@ -48,7 +48,7 @@ def architecture_options(name: str) -> dict[str, Any]:
     """
     if name in OPTIONS:
         return OPTIONS[name]
-    # Registered architectures have returned above, so only a user's class is imported.
+    # Import for user-defined architectures only; registered ones have their options above.
     from fa_audit.core.registry import load, naming_errors
 
     with naming_errors("architecture", ARCHITECTURES, name):

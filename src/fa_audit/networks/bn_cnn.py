@@ -42,8 +42,8 @@ class BatchNormCNN(Network):
 
     Args:
         width: ``d``, channels of every map and units of the fully connected layer.
-        depth: number of blocks ``L``: ``L - 1`` stages and the fully connected layer. Without
-            blocks the head reads the spatial mean of the first stage.
+        depth: number of blocks ``L``: ``L - 1`` stages after the embedding, and the fully connected
+            layer. Without blocks, the head reads the spatial mean of the embedding's output.
     """
 
     skip = "none"

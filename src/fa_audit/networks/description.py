@@ -100,8 +100,8 @@ class DescribedNetwork(Network):
         shapes: the shapes of ``h_0..h_L`` for the batch that `describe` got.
         past: for every state, how much of the outputs' dependence on the input bypasses the state:
             from 0, nothing, to 1, everything; None if samples are too alike.
-        covered: the share of the model's layers with parameters that run between the first state
-            and the last.
+        covered: of the model's layers that have parameters, the share that runs between the first
+            and the last state.
         embeds, heads: whether the model may use parameters before the first state, and after the
             last.
         x: the inputs on which `logits_from` runs; `starting_states` sets them.
@@ -461,7 +461,7 @@ def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
 
 
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
-    """Return the distance of `found` from `expected` over that of `own` from `expected`, at most 1.
+    """Return ``||found - expected|| / ||own - expected||``, at most 1.
 
     Return None if `own` and `expected` are alike or not finite.
     """
@@ -568,7 +568,7 @@ def _by_contract(model: nn.Module, x: Tensor) -> DescribedNetwork:
         except Exception as error:  # external code may raise anything
             right, found = False, first_line(error)
     if right:
-        # `hidden` may hold the vector that the head reads instead of h_L: compare by each reading.
+        # `hidden[-1]` may be h_L, or only the vector that the head reads: try every reading.
         for reads in (reading_of(network, x), *READS):
             network.reads = reads
             if all(_read_alike(network, *pair) for pair in zip(hidden, states)):

@@ -64,8 +64,8 @@ class Network(nn.Module):
             ``"inside"``: the new state, with the block's own skip; ``"none"``: the new state of a
             network without skips.
         width: ``d``, the length of a state's vector.
-        widths: lengths of the vectors of ``h_0..h_L``, if blocks change the width; such a class
-            sets ``reshapes = True``.
+        widths: lengths of the vectors of ``h_0..h_L``, if blocks change the width; then also set
+            ``reshapes = True``.
         classes: ``C``, the number of logits.
         image_shape: the shape of one input. The engine sets it, for methods that send errors to the
             input.
@@ -104,7 +104,7 @@ class Network(nn.Module):
 
     def read_gradient(self, g: Tensor) -> Tensor:
         """Turn the gradient `g` at a state into the gradient ``(B, d)`` at the state's vector."""
-        # Moving a spatial mean by delta moves every position by delta, hence the sum.
+        # A mean moves by delta if every position does, so the gradients of positions add up.
         return g.sum(dim=(2, 3)) if g.dim() == 4 else _vector_of(g)
 
     @staticmethod

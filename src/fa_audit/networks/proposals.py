@@ -35,8 +35,8 @@ from fa_audit.networks.states import (
 from fa_audit.networks.trace import equal, reads_data, untouched
 
 _TRIED = 8  # groups of modules that are tried, those with most parameters first
-ALIKE = 0.8  # coverage, relative to the largest, that counts as equal to it
-_LEAST_COVERED = 0.5  # least share of the layers between the states of the best proposal
+ALIKE = 0.8  # least coverage of a description, as a multiple of the largest
+_LEAST_COVERED = 0.5  # least coverage of a proposal that `best_proposal` returns
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 Names = tuple[str, ...]
 
@@ -48,7 +48,7 @@ class Proposal:
     Attributes:
         description: the description, for `diagnose` or a configuration.
         note: the number of blocks, their share of the layers, and where the states are.
-        covered: the share of the layers with parameters that lie between the states.
+        covered: of the layers that have parameters, the share between the first and the last state.
     """
 
     description: Description
@@ -81,9 +81,9 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     """Find descriptions of `model` in which nothing bypasses a state; return the best first.
 
     Candidates are the modules of one class, or the children of one container, that run one after
-    another. A description is kept if nearly as many layers lie between its states as in any other.
-    Those whose states all have the same number of dimensions come first, then those with most
-    blocks. The model is left as it was.
+    another. A description is kept if it covers at least 0.8 times as many layers as the best one.
+    Descriptions whose states all have the same number of dimensions come first, then those with
+    most blocks. The model is left as it was.
 
     Args:
         model: any module.
@@ -94,7 +94,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
-    # 1 block with 33 % of the layers; states at 1, 3
+    # 1 block holds 33 % of the layers; states at 1, 3
     description=Description(("1", "3"), "all features")
     <BLANKLINE>
     # the same in a configuration
@@ -173,9 +173,10 @@ def _fitting(
 ) -> DescribedNetwork | None:
     """Describe the model by the modules `names`; return None if information bypasses the states.
 
-    The states are the modules' outputs, or the modules' inputs if more layers lie between the
-    inputs. The data and the outputs are not states: if nothing fits, the module that reads the data
-    (embedding) or returns the outputs (head) is left out, and the remaining modules are tried.
+    If one pattern matches all modules, `Description` says where the states are; otherwise they are
+    the modules' outputs or inputs, whichever have more layers between the first and the last. Data
+    and outputs are not states: if nothing fits, the module that reads the data (embedding) or
+    returns the outputs (head) is left out, and the remaining modules are tried.
     """
     inner = unwrapped(model)
     pattern = _pattern(inner, names)
@@ -196,7 +197,7 @@ def _fitting(
             states, _, logits = network.chain(x)
         except AuditError:
             continue
-        # Nothing bypasses the outputs or the data, but neither is a hidden state.
+        # The outputs and the data pass the test for bypasses, but are not hidden states.
         if equal(states[-1], logits.detach()) or (
             not network.heads and states[-1].shape == logits.shape
         ):
@@ -220,11 +221,11 @@ def _rank(network: DescribedNetwork) -> tuple[bool, int, bool]:
 
 
 def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
-    blocks = "1 block" if network.depth == 1 else f"{network.depth} blocks"
+    blocks = "1 block holds" if network.depth == 1 else f"{network.depth} blocks hold"
     places = listed(network.names, 3)
     return Proposal(
         replace(network.description, reads=reading_of(network, x)),
-        f"{blocks} with {100 * network.covered:.0f} % of the layers; states at {places}",
+        f"{blocks} {100 * network.covered:.0f} % of the layers; states at {places}",
         network.covered,
     )
 
@@ -254,7 +255,7 @@ def _general(model: nn.Module, names: Names) -> str:
     parts = [name.split(".") for name in names]
     if len(set(map(len, parts))) > 1:
         return ""
-    # If a pattern matches other modules, too, the caller lists the names themselves.
+    # If the pattern matches other modules, too, return none: `_pattern` then lists the names.
     *outer, last = map(_shared, zip(*parts))
     for end in ("*", last):
         pattern = ".".join([*outer, end])

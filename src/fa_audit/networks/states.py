@@ -55,17 +55,17 @@ class Description:
     """The places of a model's states.
 
     Attributes:
-        blocks: one name of blocks, such as ``"layers.*"``: ``h_0`` is the input of the first block,
-            ``h_{l+1}`` the output of block l. If the model's own code changes an output before the
-            next block reads it (by a skip, a norm, an activation), the blocks' inputs are the
-            states, and ``h_L`` is the input of the head. Several names, such as ``["embed",
-            "layers.*"]``: the outputs of these modules, or their inputs, as in ``"input:norms.*"``;
-            every call is a state. In a name ``*`` matches one or more characters other than dots.
-            Empty: the `HookPoint` modules of the model.
+        blocks: one name that matches all blocks, such as ``"layers.*"``: ``h_0`` is the input of
+            the first block, ``h_{l+1}`` the output of block l. If the model's own code changes an
+            output before the next block reads it (by a skip, a norm, an activation), the blocks'
+            inputs are the states, and ``h_L`` is the input of the head. Several names, such as
+            ``["embed", "layers.*"]``: the outputs of these modules, or their inputs, as in
+            ``"input:norms.*"``; every call is a state. In a name ``*`` matches one or more
+            characters other than dots. Empty: the `HookPoint` modules of the model.
         reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
-            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: the
-            outputs show which.
+            or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: find
+            out from the model's outputs.
         partial: whether to audit states that some information bypasses; the report says how much.
         forward: in place of `blocks`, a function ``forward(model, x, mark)`` that runs a model that
             cannot be edited, calls ``h = mark(h)`` at every state, and returns the outputs.
@@ -394,7 +394,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
     return bool(one.isfinite().all()) and torch.allclose(one, other, rtol=0, atol=rounding)
 
 
-# --- models and batches that are not one tensor in, logits out ------------------------------------
+# --- wrapped models, and batches of several tensors -----------------------------------------------
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

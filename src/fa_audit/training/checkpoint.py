@@ -1,6 +1,6 @@
 """Save and load trained networks: tensors as safetensors, the rest as JSON in the file's metadata.
 
-Nothing in these files can execute, and each has a SHA-256 of its whole content.
+Nothing in these files can execute, and each stores a SHA-256 of everything else in it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _described(method: Method) -> dict[str, Any]:
 
 
 def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
-    """Return the registered method of a name with the constants of a checkpoint."""
+    """Return the registered method `name`, with the constants that a checkpoint stores."""
     # Compare the class, since the name may stand for another class by now.
     if METHODS.get(name) != stored["class"]:
         raise _not_imported("method", name)
@@ -150,8 +150,8 @@ def write_tensor_file(
     """
     about = {"format": kind} | dict(about)
     about["sha256"] = _checksum(about, tensors)
-    # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must
-    # be equal bytes.
+    # One metadata key only: safetensors writes several in an arbitrary order, but equal runs must
+    # give equal bytes.
     metadata = {_KEY: json.dumps(about, sort_keys=True)}
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # Not save_file: if killed, it leaves a temporary file that nothing would find and delete.

@@ -252,8 +252,8 @@ def learn(
 
     One forward and one backward pass serve the whole network. A local method's loss is a sum of
     terms, and each reaches one part of the network: the head's cross-entropy, ``mean_B <f_l,
-    r(a_l)>`` for every block, and ``mean_B <h_0, r(a_embed)>``. The gradients of these terms at
-    ``f_l`` and ``h_0`` are the credits, so the backward pass starts from those.
+    r(a_l)>`` for every block, and ``mean_B <h_0, r(a_embed)>``; r normalises a credit. The backward
+    pass starts from the gradients of these terms at ``f_l`` and ``h_0`` (`teaching_signal`).
 
     Args:
         randomness: a generator for the method's noise, on the network's device.
@@ -295,7 +295,7 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
     if method.end_to_end:
         return []
     credits = method.credits(learner.network, run, labels, learner.state)
-    # An objective trains by its own graph; credits are then only audited.
+    # If there is an objective, it trains the network, and credits are only audited.
     if credits.objective is not None:
         return [(credits.objective, None)]
     outputs = (run.states[0], *run.residuals[first:])
@@ -310,13 +310,13 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[_Term]:
 def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tensor:
     """Return the gradient of ``mean <output, r(credit)>`` at `output`, shaped like `output`.
 
-    The mean is over samples, and over tokens or positions if the state has them; each of these
-    gets the credit.
+    The mean is over samples, and over tokens or positions if the state has them; every token or
+    position gets the same credit.
 
     Args:
         output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
         credit: ``(B, d)``.
-        floor: added to the root mean square in ``r``; None leaves the credit as it is.
+        floor: ``r(a) = a / (rms(a) + floor)``; None: ``r(a) = a``.
     """
     signal = credit if floor is None else normalised(credit, floor)
     # Divide by the number of tokens or positions, and by the number of samples.

@@ -106,7 +106,7 @@ def train(
 
 
 def _train_epochs(learner: Learner, dataset: Dataset, resume: Resume | None) -> dict[str, Any]:
-    """Train until the last epoch, or until the monitor stops; return epoch, seconds and history."""
+    """Train until the monitor fires or the epochs end; return epoch, seconds and history."""
     spec, optimiser = learner.spec, learner.optimiser()
     progress: dict[str, Any] = {"epoch": 0, "seconds": 0.0, "history": []}
     past = resume.load(learner, optimiser) if resume else None

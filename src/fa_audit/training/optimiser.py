@@ -16,7 +16,7 @@ from torch.optim.sgd import sgd
 # The defaults of torch.optim.AdamW.
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 MOMENTUM = 0.9
-# The moments that each rule keeps of a parameter.
+# The moments: the tensors that each rule keeps for a parameter.
 _REMEMBERED = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "sgd": ("momentum",)}
 _Moments = dict[str, Tensor]
 
@@ -29,7 +29,7 @@ class Optimiser:
             copies a number there; a schedule fills it.
         groups: parameters, their weight decay, and their learning rate as a multiple of `lr`.
         clips: groups of parameters, each with the norm to which its gradients are clipped together.
-        moments: the moments of every parameter that has had a gradient, by position.
+        moments: the rule's tensors for every parameter with a gradient so far, by its position.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Optimiser:
         return [parameter for parameters, *_ in self.groups for parameter in parameters]
 
     def restore(self, moments: dict[int, _Moments]) -> None:
-        """Continue from the moments of an interrupted training, on any device."""
+        """Load the saved `moments` of an interrupted training onto the parameters' device."""
         parameters = self.parameters
         for index, entry in moments.items():
             # Tensors that were read from a file are on the CPU.

@@ -40,11 +40,11 @@ def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> 
 
     The device's part names the model of a GPU, because this decides which kernels run.
     """
-    # The number of threads counts: it decides how sums are split, and so the last bits.
     cuda = cuda_versions(device) or {}
     libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
     return (
         f"{spec.digest} {contents_digest(files)} {libraries} {device_name(device)} "
+        # The number of threads decides how sums are split, and so the last bits.
         f"{torch.get_num_threads()}"
     )
 
