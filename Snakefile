@@ -93,7 +93,7 @@ rule audit:
 
 
 rule figures:
-    """Every figure, PDF, PNG and SVG."""
+    """Every figure, as PDF, PNG and SVG."""
     input:
         figures=files_of("figures"),
         results=lambda wildcards: rest_of(settings_of("figures")),
@@ -101,7 +101,7 @@ rule figures:
 
 
 rule tables:
-    """Every table, csv, markdown, LaTeX and HTML."""
+    """Every table, as csv, markdown, LaTeX and HTML."""
     input:
         tables=files_of("tables"),
         results=lambda wildcards: rest_of(settings_of("tables")),
@@ -117,7 +117,7 @@ rule scorecard:
 
 
 rule models:
-    """The audit of every external model, JSON and markdown."""
+    """The audit of every external model, as JSON and markdown."""
     input:
         models=model_files(),
     localrule: True

@@ -9,9 +9,10 @@ workflow estimates hours.
 A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its
 blocks are frozen or left out. A row that exists is measured again only with --again. The time of an
 epoch is the median time of a training step times the number of steps, plus one evaluation of the
-whole test set, extrapolated from a batch. An audit is timed with backpropagation; a long one on an
-eighth of its images. Every row has a new process, whose peak in these measurements is the memory.
-Steps of the row and of backpropagation are then timed in turn: a busy machine slows both alike.
+whole test set, extrapolated from a batch. Audits are timed for backpropagation only, long audits
+on an eighth of their images. Every row is measured in a new process, whose peak memory up to here
+is recorded. Steps of the row and of backpropagation are then timed in turn for the ratio of their
+times: a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CONFIGURATIONS = [
     ROOT / name for name in ("config.yaml", "configs/demo.yaml", "configs/gallery.yaml")
 ]
 STEPS, ENOUGH = 20, 1.5  # steps to time; stop earlier after so many seconds
-LONG, SHARE = 0.2, 8  # seconds of a step above which a share of an audit's images is timed
+LONG, SHARE = 0.2, 8  # if a step takes more seconds, one in SHARE of an audit's images is timed
 
 
 def main() -> None:
@@ -100,7 +101,7 @@ def main() -> None:
 def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], RunSpec]]:
     """Return every row that configurations need, with the specification that is timed for it.
 
-    Every network also gets a row for backpropagation, with which audits are timed.
+    Every network also gets a row for backpropagation, which includes the time of an audit.
     """
     rows = {}
     for path in configurations:
@@ -251,7 +252,7 @@ def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
-    """Return the time of an audit, estimated from 1 / `share` of its images."""
+    """Return the time of an audit, estimated from one in `share` of its images."""
     batches = evaluation_batches(data, BATCH_SIZE // share, BATCHES)
 
     def protocol() -> None:

@@ -1,5 +1,5 @@
 """Train the paper's network in 1, 4, 8, 12 and 16 processes on one GPU: samples per second, and
-whether all of them learn the same bits.
+whether all end with exactly the same network.
 
     python benchmarks/gpu.py                    # with MPS if it runs (docs/cluster.md)
     python benchmarks/gpu.py --runs 1 2 --device cpu
@@ -52,7 +52,7 @@ def timed(spec: RunSpec, samples: int, device: str) -> tuple[float, float, str]:
 
 
 def side_by_side(count: int, spec: RunSpec, samples: int, device: str) -> tuple[float, set[str]]:
-    """Run `count` trainings at once; return their joint samples per second and their SHA-256."""
+    """Run `count` trainings at once; return their samples per second and the digests of `timed`."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, context, share, (context.Barrier(count),)) as pool:
         futures = [pool.submit(timed, spec, samples, device) for _ in range(count)]

@@ -1,5 +1,5 @@
 rule collect_baseline:
-    """Accuracy and specification of one frozen or shallow network, for audits of its seed."""
+    """Accuracy and specification of a frozen or shallow network, for audits with the same seed."""
     input:
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
         trajectory="results/trajectories/{setting}/{run}/seed{seed}.csv",

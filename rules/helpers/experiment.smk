@@ -46,7 +46,7 @@ def readable(function):
 
 PROJECT = Path(readable.__code__.co_filename).resolve().parents[2]  # the folder of the Snakefile
 LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
-# Jobs import this library, in a conda environment too, and the user's own code.
+# Jobs import this library and the user's own code, in a conda environment, too.
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
@@ -173,8 +173,8 @@ def original_file(folder, ending):
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- files by kind: functions, so that the files of a target are listed only when the target is
-# asked for. A list for ten thousand runs takes 15 MB.
+# ---- files by kind, which these functions list only for targets that are asked for: a list for ten
+# thousand runs takes 15 MB
 
 
 def network_files(keys):

@@ -28,7 +28,7 @@ def on_cluster():
     """Return whether cluster nodes run the jobs; this machine's devices then do not matter."""
     if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # In a real run --jobs does not mean a cluster: one machine accepts both --jobs and --cores.
+    # Outside a dry run --jobs tells nothing: one machine accepts it, too, beside --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 
@@ -157,8 +157,8 @@ def check_command():
     found = rules.build_scorecard.output.csv if hasattr(rules, "build_scorecard") else expected
     if found != expected and not in_storage():
         raise AuditError(
-            f"module: its prefix turns {expected} into '{found}'; expected results/ in the working"
-            " folder. Leave out `prefix:` and `replace_prefix:`."
+            f"module: `prefix:` or `replace_prefix:` turns {expected} into '{found}'; expected"
+            " results/ in the working folder. Leave both out."
         )
     check_data_root(config.get("data_root", "data"), datasets(), LINES("data_root"))
     check_writable(WRITTEN)

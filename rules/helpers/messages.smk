@@ -31,8 +31,8 @@ def table_lines():
     lines = [plan_table(GRID, COSTS, trainings, audits)] if trainings else []
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         lines.append(
-            "Without .snakemake/metadata Snakemake compares modification times only: delete results"
-            " of other code or options."
+            "Without .snakemake/metadata Snakemake compares modification times only. Delete results"
+            " that other code or options made."
         )
     return lines
 

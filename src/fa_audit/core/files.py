@@ -1,4 +1,4 @@
-"""Write files atomically, compute digests, and lock files that one process may use at a time."""
+"""Write files atomically, read and digest them, and hold locks against other processes."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def read_tensors(
     Raises:
         AuditError: the file cannot be read, or is truncated, foreign or altered.
     """
-    # safe_open would report too many open files as a missing file.
+    # If too many files are open, safe_open would say that this file is missing.
     content = _read(path, hint)
     try:
         length = int.from_bytes(content[:8], "little")

@@ -27,10 +27,9 @@ def check_writable(roots: Iterable[str | Path]) -> None:
     for root in map(Path, roots):
         if (root.exists() or root.is_symlink()) and not root.is_dir():
             raise AuditError(
-                f"{root}: found no folder but a file or a broken link; expected a folder. "
-                "Move it away."
+                f"{root}: found no folder; a file or a broken link is in its place. Move it away."
             )
-        # os.walk skips an unreadable `root`, so add it. Jobs will make a missing `root` in '.'.
+        # os.walk skips an unreadable `root`, so check it here; if missing, it will be made in '.'.
         first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

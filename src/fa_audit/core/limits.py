@@ -91,9 +91,8 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
         )
         raise AuditError(
             f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the "
-            "largest of this"
-            f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/cluster.md). "
-            f"Use {others}."
+            f"largest jobs of this configuration together need {together[-1]} MB "
+            f"(benchmarks/costs.json, docs/cluster.md). Use {others}."
         )
 
 

@@ -123,7 +123,7 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return an error that names the failed line of user code, if any, else ends in `without`."""
+    """Return an error that ends by naming the failed line of user code, or else with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
@@ -175,7 +175,7 @@ EXTRAS = {  # package -> the extra that installs it
     "argcomplete": "completion",
     "lightning": "lightning",
 }
-# Words of the system's error -> the limit that the user can raise.
+# Words of the operating system's error -> the limit to increase.
 _LIMITS = {
     "failed to map": "memory (`ulimit -v`, or the memory of the batch job)",
     "Too many open files": "open files (`ulimit -n`)",
@@ -184,7 +184,7 @@ _LIMITS = {
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Turn a failed import into an error that names the missing extra, or the limit to raise.
+    """Turn a failed import into an error that names the missing extra, or the limit to increase.
 
     Raises:
         AuditError: an optional package is not installed, or a limit of the system is reached.
@@ -199,7 +199,7 @@ def naming_extras() -> Iterator[None]:
             f"'{package}' is not installed. Run: pip install 'fa-audit[{EXTRAS[package]}]'"
         ) from error
     except (ImportError, OSError) as error:
-        # At a system limit the next import fails with an error of the linker.
+        # An import beyond a system limit fails with an error of the linker.
         for words, limit in _LIMITS.items():
             if words in str(error):
                 raise AuditError(f"{error}; raise the limit of {limit}.") from error

@@ -2,7 +2,7 @@
 
 A digest is a parameter of the stage's jobs: if it changes, their results are made again. Comments,
 docstrings, layout, log messages and errors change no result and are left out. For trainings and
-audits the wording of the package's other texts is left out, too, because it changes no number.
+audits, the wording of the package's other sentences is left out, too: it changes no number.
 Imports no torch.
 """
 
@@ -110,11 +110,11 @@ _UNREAD = {"ctx", "kind", "type_comment", "msg"}
 
 @cache
 def code_digest(stage: str, *entries: str) -> str:
-    """Return a text: one digest of all code that a stage runs, and then the names in `entries`.
+    """Return a digest of all code that a stage runs, followed by the names in `entries`.
 
     Args:
         entries: ``package.module:Object`` of the methods, networks, data sets, figures or tables
-            that it loads.
+            that the stage loads.
 
     Raises:
         AuditError: a file is not Python source.
@@ -191,10 +191,10 @@ def _is_followed(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> list[Path]:
-    """Return the files of all modules that a file imports, with the ``__init__`` of a user's
-    packages.
+    """Return a file and those of all modules that it imports, and the ``__init__`` beside every
+    file outside of fa_audit.
 
-    In ``from package import name``, the name may be a module: its file is returned, too.
+    In ``from package import name``, the name may be a module: its file is then returned, too.
     """
     found = [path]
     for node in ast.walk(_tree(path)):

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100, read from a folder or downloaded into it by torchvision; md5 is checked.
 
 Source: Krizhevsky 2009. Normalisation constants and augmentation (random crop with padding 4, flip)
-are those of the paper.
+are those of Hao, Wan, Zhai 2026.
 """
 
 from __future__ import annotations

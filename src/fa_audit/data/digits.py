@@ -2,8 +2,8 @@
 download.
 
 Source: Alpaydin and Kaynak 1998 (UCI optical recognition of handwritten digits, test part).
-This project adds a fixed stratified split into 1,437 training and 360 test images, and shifts by
-up to one pixel.
+This project adds a fixed stratified split into 1,437 training and 360 test images, and shifts
+training images by up to one pixel.
 """
 
 from __future__ import annotations

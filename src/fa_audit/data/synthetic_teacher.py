@@ -9,9 +9,9 @@ blocks stays near chance, and only trained blocks help. Standardised outputs mak
 equally frequent.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
-they do not say how it is made, and this teacher is our own. Few samples keep the number of steps
-small, because DFA's states grow with every step: here D1 fires after the paper's 80 epochs, but not
-after 20 (docs/methods.md). The split is fixed, so that a run's seed changes the student only.
+they do not say how it is made, and this teacher is our own. The set is small because DFA's states
+grow with every training step: D1 does not fire after 20 epochs, but fires after the paper's 80
+(docs/methods.md). The split is fixed, so that a run's seed changes the student only.
 """
 
 from __future__ import annotations

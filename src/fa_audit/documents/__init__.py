@@ -1,1 +1,1 @@
-"""Tables and reports as values, and their text in every format."""
+"""The classes of tables and reports, and functions that format them."""

@@ -1,4 +1,4 @@
-"""A report as a value, and pure functions that format it as plain text and markdown.
+"""The class of a report, and pure functions that format it as plain text and markdown.
 
 `fa_audit.documents.latex` has its LaTeX.
 """

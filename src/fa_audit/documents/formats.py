@@ -1,4 +1,4 @@
-"""A table as a value, and pure functions that format it as CSV, markdown, plain text and HTML.
+"""The class of a table, and pure functions that format it as CSV, markdown, plain text and HTML.
 
 `fa_audit.documents.latex` has its LaTeX.
 """

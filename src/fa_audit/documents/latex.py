@@ -24,7 +24,7 @@ SYMBOLS = {
     ">=": r"\ge", "<=": r"\le", "≥": r"\ge", "≤": r"\le", "±": r"\pm", "×": r"\times", "−": "-",  # noqa: RUF001
     "≈": r"\approx", "→": r"\to", "∞": r"\infty", "‖": r"\|", "·": r"\cdot", "log10": r"\log_{10}",
 }  # fmt: skip
-# Parts of a text set as mathematics: norms, powers of ten, minus signs before digits, symbols.
+# Set as mathematics: norms, powers of ten, minus signs before digits, symbols.
 _MATHEMATICS = re.compile(
     r"(\|\|\w+(?:\+1)?\|\|"
     r"|(?<![.\w])\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)|(?<=penalty)\d+(?:\.\d+)?e[+-]?\d{1,3}(?!\w)"

@@ -313,7 +313,7 @@ class ModelEntry(Strict):
         description="[channels, height, width] to which the data set's images are resized",
     )
     batches: int = Field(
-        10, ge=1, le=10, description="batches for the cross-batch stability, which needs 8"
+        10, ge=1, le=10, description="batches for the cross-batch stability, which needs 8 or more"
     )
     accuracy: Fraction | None = Field(
         None, description="accuracy on the whole test set; default: computed"
@@ -371,7 +371,8 @@ class Configuration(Strict):
     monitor: Monitor = Field(
         _NO_MONITOR,
         description=(
-            "trainings except baselines end after the first epoch at which all these checks fire"
+            "checks that end a training after the epoch at which all fire; baselines never end "
+            "early"
         ),
     )
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")

@@ -68,9 +68,9 @@ class Costs:
         """Estimate the hours of a training; None if neither it nor backpropagation on its network
         was measured.
 
-        If the training itself was not measured, its method without frozen blocks stands for it, or
-        else the time of backpropagation multiplied by the method's declared `relative_time`.
-        Penalties and random targets add next to nothing.
+        For an unmeasured training, use the time of its method without frozen blocks, or else the
+        time of backpropagation multiplied by the method's declared `relative_time`. Penalties and
+        random targets add next to nothing.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)
@@ -92,18 +92,18 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for training, from the CPU's rows if `device` has none."""
+        """Return the minutes to request for a training, from a CPU row if `device` has no row."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
         return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for an audit, from the CPU's rows if `device` has none."""
+        """Return the minutes to request for an audit, from a CPU row if `device` has no row."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory for a training, from the CPU's rows if `device` has none."""
+        """Return the main memory for a training, from a CPU row if `device` has no row."""
         row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
             row, _, unmeasured = self._row(spec, "cpu", "memory_mb")

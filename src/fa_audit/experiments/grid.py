@@ -20,9 +20,9 @@ class Setting:
 
     Attributes:
         name: the setting's name in every path.
-        block: name of its block in the configuration; differs from `name` if the block has
+        block: name of its entry in the configuration; differs from `name` if the entry has
             ``vary``.
-        runs: names of the audited runs, including the sweep's and the ladder's.
+        runs: names of the audited runs, including those of ``sweep`` and ``ladder``.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is trained once with each of these seeds.
         common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
@@ -145,7 +145,7 @@ class Grid:
         return self.setting(key.setting).spec(key.run, key.seed)
 
     def named(self, names: Iterable[str]) -> list[str]:
-        """Return the settings that `names` lists, in order; a block stands for all its settings."""
+        """Return the settings in `names`, in order; an entry's name stands for all its settings."""
         found = []
         for name in names:
             for setting in self.settings.values():
@@ -165,8 +165,8 @@ class Grid:
 
     @cached_property
     def duplicate_runs(self) -> Mapping[RunKey, RunKey]:
-        """Map every run that has the specification of an earlier run to that one; only the earlier
-        run is trained.
+        """Map every duplicate run to the first run with the same specification; only the first is
+        trained.
         """
         first: dict[RunSpec, RunKey] = {}
         found = {}

@@ -41,7 +41,7 @@ class Origins:
 
     grid: Grid
     thresholds: Mapping[str, float]
-    # Every audit asks for its baselines again, and every figure for its settings.
+    # A cache, because audits share baselines and figures share settings.
     _cache: dict[RunKey | str, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:

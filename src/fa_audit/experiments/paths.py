@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.writers import TABLES
 
-# Ending of the file, beside each figure and table, that records what it was made from.
+# Ending of the record of code and inputs beside each figure and table.
 ORIGIN = ".origin.json"
 # The lock that a workflow holds while it works in the folder.
 LOCK = "results/.lock"
@@ -21,7 +21,7 @@ ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 EVIDENCE = ("audits.json", "trajectories.csv")
 # Tables with one observation a row, made for every setting and for all settings together.
 TIDY = ("runs", "layers", "trajectories", "work")
-# Comparisons of the last state with h_0: X in the tidy column identity_X -> field of `State`.
+# How the last state compares with h_0: KEY of the tidy column identity_KEY -> field of `State`.
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}
 # The files that a training writes: folder and ending.
 NETWORK_FILES = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))
@@ -87,7 +87,7 @@ def evidence_files(settings: Iterable[str]) -> list[str]:
 
 
 def artefact_files(section: str, name: str, folder: str = "results") -> list[str]:
-    """Return the path of a figure or table in every format.
+    """Return the paths of a figure or table, one for each format.
 
     Args:
         section: ``figures`` or ``tables``.

@@ -14,7 +14,7 @@ from fa_audit.experiments.paths import RunKey
 _HEADER = ("setting", "runs", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 _NOTE = """\
 Shared: trained in an earlier row. Done: trained, and up to date.
-Hours: outstanding trainings and audits, one job at a time, from
+Hours: outstanding trainings and audits, one after another; times come from
 results/benchmarks/ if a seed of the run is done, else benchmarks/costs.json.
 '~': estimated from backpropagation, or from the method without frozen blocks.
 '?': some networks were never measured; run python benchmarks/costs.py,
@@ -24,7 +24,7 @@ with --device cuda on a GPU."""
 def plan_table(
     grid: Grid, costs: Costs, networks: Mapping[RunKey, bool], audits: Mapping[RunKey, bool]
 ) -> str:
-    """Return the table as text: a row per entry of `settings`; shared trainings count in the first.
+    """Return the table as text: a row per entry of `settings`; a training counts in its first row.
 
     Args:
         networks, audits: every network and audit that the targets need -> whether it is
@@ -103,7 +103,7 @@ def _replaced_settings(grid: Grid, keys: Iterable[RunKey]) -> list[str]:
     """Return the settings whose first network in results/ has another specification than now."""
     first: dict[str, bool] = {}
     for key in keys:
-        # One sidecar a setting is enough: its networks share all but the run's options and seed.
+        # One sidecar is enough: a setting's networks differ in the run's options and seed only.
         if key.setting not in first:
             found = facts_of(key.path("checkpoints", "json")).get("spec")
             if found is not None:

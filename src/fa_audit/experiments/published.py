@@ -89,7 +89,7 @@ class Entry(Strict):
 
     Attributes:
         quantity: a column of the tidy tables.
-        run: the run that the number belongs to; for an order, a list of runs, best first.
+        run: the run that the number belongs to; for kind ``order``, a list, best first.
         layer, epoch: state or block, and epoch of the trajectory, if the quantity needs them.
         samples: number of test samples on which the number was measured.
         kind: the rule by which it is compared (docs/reproduction.md).
@@ -102,7 +102,7 @@ class Entry(Strict):
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
         repeats: what this number restates, in words; it is then not counted.
-        decides: whether the number serves to tell which of the paper's scripts made the setting.
+        decides: whether the number should tell the setting's script from the paper's other scripts.
     """
 
     quantity: str
@@ -130,7 +130,7 @@ class Entry(Strict):
 
     @property
     def runs(self) -> list[str]:
-        """Return the number's run, as a list; for an order, all its runs, best first."""
+        """Return the entry's run, as a list; for kind ``order``, all its runs, best first."""
         return [self.run] if isinstance(self.run, str) else self.run
 
     @property
