@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "describe": ("propose where the states of a model are", models.describe_parser),
     "report": ("report on the audits of one run", results.report_parser),
     "board": ("rank measured runs and your own by accuracy", board.board_parser),
-    "draw": ("make figures of your audits, or of measured runs", board.draw_parser),
+    "draw": ("draw your audits, or the figures and tables of a configuration", board.draw_parser),
     "train": ("train one network and write its checkpoint", train.train_parser),
     "check": ("test that a training method behaves as audits assume", models.check_parser),
     "list": ("list methods, architectures and data sets", lists.list_parser),

@@ -30,7 +30,9 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_audit)
     words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
-    words = "for a checkpoint: its data set, as in `fa-audit train`; default from results/data"
+    words = (
+        "for a checkpoint: a data set as in `fa-audit train`; default its own, from results/data"
+    )
     more = "my_file:batches, a list of (x, labels) or a function that returns it; no default"
     add("--data", help=f"{words}. For a model: {more}")
     add_data_root(parser)
@@ -43,7 +45,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         add(
             f"--{kind}",
             metavar="MODULE:CLASS",
-            help=f"class of the checkpoint's {kind}; default: the registered one in the file",
+            help=f"class of the checkpoint's {kind}; default: the registered {kind} that it names",
         )
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
@@ -75,7 +77,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--partial",
         action="store_true",
         default=None,
-        help="accept states that some information bypasses, and report its share; default: refuse",
+        help="accept states that some information bypasses, and report how much; default: refuse",
     )
     add(
         "--credits",
@@ -196,11 +198,11 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
     if proposal:
         print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
         return proposal.description
-    suits = f" read by '{options.reads}'" if options.reads else ""
+    suits = f" read as '{options.reads}'" if options.reads else ""
     raise AuditError(
-        f"{options.checkpoint}: found no states{suits} that provably hold all information and have"
-        " at least half of the layers between them; name modules (--blocks), or put h = hook(h)"
-        " with a fa_audit.HookPoint into the model."
+        f"{options.checkpoint}: found no states{suits} that provably hold all information, with at"
+        " least half of the model's layers between the first state and the last; name modules"
+        " (--blocks), or put h = hook(h) with a fa_audit.HookPoint into the model."
     )
 
 
@@ -209,7 +211,8 @@ def _accuracy(option: str, text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError as error:
         raise AuditError(
-            f"{option}: found '{text}'; expected a fraction: for a model, the baseline's accuracy."
+            f"{option}: found '{text}'; expected the baseline's accuracy, from 0 to 1 (a .json only"
+            " with a checkpoint)."
         ) from error
 
 

@@ -44,7 +44,7 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[3, 224, 224],
         metavar="N",
-        help="shape of one input of random numbers; default 3 224 224",
+        help="shape of one random image, without the batch; default 3 224 224",
     )
     words = "a list of (x, labels) or of mappings, or a function that returns it"
     more = "the first batch is used; default random images"

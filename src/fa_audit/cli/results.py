@@ -32,7 +32,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         metavar="MODULE:CLASS",
-        help="class of a method that is not registered, for its formula; default: no formula",
+        help="class of an unregistered method, to print its formula; default: print none",
     )
     add(
         "--output",

@@ -177,8 +177,8 @@ def board_of(tidy: Tidy) -> Iterator[Shown]:
 
 
 def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:
-    """Yield the figures and tables of user audits: overview and layers of every setting, and one
-    board.
+    """Yield the figures and tables of user audits: for every setting the figures ``audit_overview``
+    and ``layers``, then one board of all settings.
     """
     for setting in tidy.settings:
         end = f"_{slug(setting)}" if len(tidy.settings) > 1 else ""

@@ -25,7 +25,7 @@ class Comparison:
     Attributes:
         verdict: agrees, differs or not run.
         rule: the rule by which they were compared, with its numbers.
-        reproduced: measured mean over seeds, the seeds' verdict, or the runs, highest mean first.
+        reproduced: mean over seeds; for a verdict the seeds' answers; for an order the ranked runs.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
         numbers: the compared numbers, by run and seed.

@@ -30,7 +30,7 @@ def measured_folder(folder: str | Path | None) -> Path:
     if not settings_in(found):
         raise AuditError(
             f"--from: found no audits SETTING/audits.json in '{found}'; expected a folder such as"
-            f" {FOLDER} of the project, or results/tidy of your own: name it with --from."
+            f" the project's {FOLDER}, or a workflow's results/tidy."
         )
     return found
 

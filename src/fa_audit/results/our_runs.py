@@ -89,7 +89,7 @@ class OurRuns:
 
     def _answer(self, entry: Entry, key: RunKey, cell: Any) -> str:
         if pd.isna(cell):
-            # No flag fires on NaN norms, so only runs with finite numbers can answer 'never'.
+            # NaN norms raise no flag: a missing flag means 'never' only if all numbers are finite.
             finite = plain(self._rows[()][key,].get("finite")) != "false"
             return NEVER if NEVER in entry.answers and finite else _ABSENT
         if isinstance(cell, str):

@@ -1,4 +1,4 @@
-"""Outcomes of the checks for many runs, and the claims that each kind of report would withdraw."""
+"""Outcomes of the checks for many runs, and the claims withdrawn under each kind of report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def by_cosine(tidy: Tidy) -> pd.Series:
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """Return whether a report would withdraw each run's claim: 1 if so, 0 if not, NaN if unknown.
+    """Return whether each run's claim would be withdrawn: 1 if so, 0 if not, NaN if unknown.
 
     There is a column for each kind of report; the figure ``decision_utility`` explains the kinds.
     """

@@ -35,9 +35,9 @@ _DECIDES, _BY_DATE = "yes", "no: by date alone"  # whether a number shows which 
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:
-    """Read why numbers differ from the published ones: an explanation per key of an entry.
+    """Read the reasons why numbers differ from the published ones, by the key of their entry.
 
-    The mapping is empty if the folder has no such file.
+    They are in the folder's ``explanations.yaml``; without this file the mapping is empty.
 
     Raises:
         AuditError: the file is not a mapping, or names an unknown entry.
@@ -80,7 +80,7 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     If that script has no runs, runs of another script are compared.
     """
     setting = published.settings[entry.setting]
-    # Prefer the script to which the setting is attributed.
+    # First the setting's script, since the first script that has runs is compared.
     scripts = list(dict.fromkeys([setting.script, *published.scripts]))
     specs = {script: published.specs(entry, script) for script in scripts}
     every = {}
@@ -190,7 +190,7 @@ def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
     """Return one row per claim: name, sentence, verdict, counts of its numbers in words, and seeds.
 
-    Bounds, verdicts and orders decide a claim. A claim without them is decided by all its numbers.
+    The numbers of kind bound, verdict or order decide a claim; without any, all its numbers do.
     """
     found = []
     for name, sentence in published.claims.items():

@@ -13,7 +13,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.results.tidy import KEY, Tidy
 
 LEVEL = 0.05  # significance level of the tests that rank runs
-# Parts of a run's name that give the training options that each rule chose.
+# The parts of a run's name for learning rate and normalisation.
 TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 
 
@@ -73,8 +73,8 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     """Return every run's rank: its place in the order of mean accuracies, with ties.
 
     Two runs are compared by the paired t-test of their accuracies over the seeds that both have, at
-    `LEVEL`, corrected for all pairs by Holm's method. A run shares the rank of the run before it
-    unless this test finds a run of that rank more accurate.
+    `LEVEL`, corrected for all pairs by Holm's method. Run b shares the rank of the run before b,
+    unless a test finds a run of that rank more accurate than b.
 
     Args:
         accuracies: a row for every seed, a column for every run.

@@ -113,7 +113,7 @@ class Tidy:
         return self.trajectories
 
     def mean_of_blocks(self, name: str) -> pd.Series:
-        """Average a column of the layers over the blocks that have it, in the order of `runs`."""
+        """Average a column of `layers` over blocks that have a value, for each row of `runs`."""
         layers = self.layers.reindex(columns=[*KEY, name])  # missing if no audit has credits
         means = layers.groupby(list(KEY))[name].mean()
         keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
@@ -300,7 +300,7 @@ def read_audits(paths: Sequence[str | Path]) -> list[Audit]:
 
     Raises:
         AuditError: a file is not an audit of a trained run, its run is not the one that its path
-            names, or seeds of a run differ in more than the seed.
+            names, or audits of one run differ in more than the seed.
     """
     audits = []
     for path in paths:
@@ -310,7 +310,7 @@ def read_audits(paths: Sequence[str | Path]) -> list[Audit]:
 
 
 def _by_run(audits: Iterable[Audit]) -> list[Audit]:
-    """Sort audits, and check that seeds of one run differ in nothing else, as `group_of` does."""
+    """Sort audits; `group_of` checks that the audits of one run differ only in the seed."""
     ordered = sorted(audits, key=key_of)
     for _, seeds in groupby(ordered, lambda audit: (audit.setting, audit.run)):
         group_of(list(seeds))
@@ -337,7 +337,7 @@ def _checked(audit: Audit, where: str | Path, expected: RunKey) -> Audit:
 
 
 def write_packed(path: str | Path, audits: Iterable[Audit]) -> None:
-    """Write all audits of a setting as one JSON: ``reports`` by run and seed, one line per audit."""
+    """Write all audits of a setting as one JSON: ``reports`` by run and seed, one line each."""
     lines = []
     for audit in audits:
         record = json.dumps(audit.to_dict(), separators=(",", ":"), allow_nan=False)
@@ -349,8 +349,8 @@ def read_packed(path: str | Path) -> list[Audit]:
     """Read the audits of a setting from a file that `write_packed` wrote.
 
     Raises:
-        AuditError: the file has another form, or one of its audits is not of a trained run or not
-            of the setting that the folder names.
+        AuditError: the file has another form, or an audit is not of a trained run, or its setting
+            is not the folder's name.
     """
     found = read_json(path, _PACKED)
     reports = found.get("reports") if isinstance(found, dict) else None
@@ -372,15 +372,15 @@ def read_tidy(
 ) -> Tidy:
     """Read the files ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings.
 
-    Settings keep the order of their files.
+    The settings come in the order of their ``audits.json``.
 
     Args:
         runs: the runs to keep; all of them if none is named.
         read: reads one file of audits; pass a cached `read_packed` to read each file only once.
 
     Raises:
-        AuditError: see `read_packed`; or a trajectory is not that of its audit; or no setting has
-            one of `runs`.
+        AuditError: see `read_packed`; or trajectories do not fit the audits; or no setting has one
+            of `runs`.
     """
     audits: list[Audit] = []
     histories = []

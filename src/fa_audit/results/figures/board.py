@@ -33,8 +33,8 @@ def draw(
 ) -> Figure:
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
     the seeds, joined to the mean accuracy with the rule's own frozen blocks. Two panels side by
-    side share the scale and the rows, which are sorted by accuracy in the left network; rules that
-    only the right one has come last. A variant of a rule has a row of its own.
+    side share the scale and the rows: first the rules of the left network, then those that only the
+    right network has, each sorted by accuracy. A variant of a rule has a row of its own.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]

@@ -33,9 +33,9 @@ def credit_layers(
     """Why a mean cosine misleads. (a) Accuracy on the whole test set against the cosine between
     credit and gradient, averaged over all blocks. (b) The cosine of every block, at the block's
     output. (c) Median norm of the batch-mean loss's gradient at every state; D2 looks at the last
-    state and fires in the shaded part. A marker is one seed, a line the mean over n seeds (a range
-    of n if some are missing). A hollow marker means that the gradient is below the limit of D2; in
-    (a) the gradient at the last state.
+    state and fires in the shaded part. A marker is one seed, a line the mean over n seeds (n is a
+    range if some seeds are missing). A hollow marker means that the gradient, in (a) the one at the
+    last state, is below the limit of D2.
     """
     figure = style.new_figure(title, height=2.6)
     aggregate, *panels = figure.subplots(1, 3)
@@ -84,10 +84,10 @@ def _by_layer(
     letters: str,
     thresholds: DiagnosticThresholds,
 ) -> dict[str, pd.DataFrame]:
-    """Draw columns of the table of layers, each in a panel; return every run's rows."""
+    """Draw each column of the table of layers in a panel; return every run's rows."""
     table = tidy.layers.sort_values("layer", kind="stable")
-    # A marker is hollow if its gradient is below the limit. A cosine's gradient is that at the
-    # block's output.
+    # A marker is hollow if the gradient at its state is below the limit. A cosine compares with the
+    # gradient at the block's output, so that one counts.
     below = pd.Series(
         CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor), table.index
     )
@@ -132,15 +132,15 @@ def layer0_dominance(
     by accuracy of the fully trained network, and its snapshots by epoch.
 
     Raises:
-        AuditError: no network has a credit both in block 0 and in a later one.
+        AuditError: no network has credits both in block 0 and in a later block.
     """
     cosines = tidy.layers.set_index([*KEY, "layer"])[_COSINE].unstack("layer")
     deep = cosines.drop(columns=0).mean(axis=1)
     means = pd.DataFrame({"first": cosines[0], "deep": deep, "all": cosines.mean(axis=1)})
     parts = means.dropna().reset_index()
     if parts.empty:
-        problem = "found no run with cosines in block 0 and later; expected two blocks or more."
-        raise AuditError(f"layer0_dominance: {problem}")
+        problem = "found no run with cosines both in block 0 and in a later block"
+        raise AuditError(f"layer0_dominance: {problem}; expected at least two blocks.")
     best = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(whole)))
 
     def place(run: str) -> tuple[int, float]:

@@ -25,10 +25,9 @@ def depth_ladder(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """The depth-utility ladder: accuracy on the whole test set with the top k blocks trained and
-    the lower ones left at initialisation, a panel per network. k = L is the whole network. k = 0 is
+    the lower ones left at initialisation, a panel per network. k = L is the whole network, k = 0
     its own frozen baseline, in which the method trains embedding and head only. A marker is one
-    seed, a line the mean over seeds; the legend has n. Runs with a residual penalty or with random
-    targets are left out.
+    seed, a line the mean over n seeds. Runs with a residual penalty or random targets are left out.
 
     Raises:
         AuditError: a setting has no run of a ladder.
@@ -40,7 +39,7 @@ def depth_ladder(
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for letter, ax, setting in zip(ascii_lowercase, panels.flat, tidy.settings):
         own = rungs[rungs["setting"] == setting]
-        # Pass all runs, so that each has the look of its legend entry.
+        # A run's look depends on the other runs, so pass the same runs as for the legend.
         style.seeds_and_means(ax, by_run(own, order, "k", "seed"), "k", "accuracy")
         style.whole_numbers(ax, 9)
         ax.set_xlabel("trained blocks $k$")
@@ -98,8 +97,8 @@ def depth_sweep(
     the whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
     norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the own
     frozen baseline of the same depth and seed, in percentage points. A check fires in the shaded
-    part of its panel. A marker is one seed, a line the mean over n seeds (a range of n if some are
-    missing).
+    part of its panel. A marker is one seed, a line the mean over n seeds (n is a range if some
+    seeds are missing).
 
     Raises:
         AuditError: two settings have the same depth.

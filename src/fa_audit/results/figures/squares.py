@@ -104,15 +104,15 @@ _STRATEGIES = {
 def decision_utility(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """Claims that a reader of each kind of report would withdraw. A cell has the number of networks
-    whose claim is withdrawn / the number for which the report has what it needs, over all seeds and
-    settings; the larger this fraction, the darker the cell. "n/a": the report never has what it
-    needs. "Accuracy only" withdraws nothing, because it compares with nothing. "+ cosine" withdraws
-    a claim if the cosine between credit and gradient, averaged over all blocks, is not above 0.
-    "+ shallow baseline": if the accuracy is not above that of the same network without blocks,
-    trained by backpropagation. "+ D1" to "+ D3": if this check fires. "Full protocol": if the
-    four-check verdict is "needs walk-back"; incomplete verdicts are not counted. Rows are sorted by
-    mean accuracy, best first.
+    """Claims that would be withdrawn, one claim for each trained network; a column is a kind of
+    report. A cell has the number of claims withdrawn / the number of networks for which the report
+    has what it needs, over all seeds and settings; the larger this fraction, the darker the cell.
+    "n/a": the report never has what it needs. "Accuracy only" withdraws nothing, because it
+    compares with nothing. "+ cosine" withdraws a claim if the cosine between credit and gradient,
+    averaged over all blocks, is not above 0. "+ shallow baseline": if the accuracy is not above
+    that of the same network without blocks, trained by backpropagation. "+ D1" to "+ D3": if this
+    check fires. "Full protocol": if the four-check verdict is "needs walk-back"; incomplete
+    verdicts are not counted. Rows are sorted by mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
     order, cells = rank_runs(tidy.runs), {}

@@ -218,7 +218,7 @@ def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Loo
 def mean_entries(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, Look]:
-    """Return legend entries: each run with its number of seeds, a seed's mark and a mean's mark.
+    """Return entries for each run, with its number of seeds, and for the marks of seeds and means.
 
     Args:
         groups: the rows of every run.
@@ -351,14 +351,14 @@ def limit_line(
 
 
 def name_rows(ax: Axes, labels: Sequence[str]) -> None:
-    """Name the rows of a panel on the left, row 0 on top."""
+    """Write the names of a panel's rows at its left edge, row 0 on top."""
     ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.set_yticks(range(len(labels)), labels, va="center")
     ax.tick_params(axis="y", length=0)
 
 
 def rows_height(labels: Collection[str], lines: int = 1) -> float:
-    """Return the height in inches of all rows; each fits the tallest label and `lines` lines."""
+    """Return all rows' height in inches; each has `lines` lines, or more if a label has more."""
     tallest = max([lines, *(label.count("\n") + 1 for label in labels)])
     return len(labels) * (0.125 * tallest + 0.1)
 

@@ -105,8 +105,7 @@ def _curve(
         return
     fires = kind.fires(values.to_numpy(), at[:, None])  # (T, n)
     alone = fires & ~elsewhere.to_numpy(bool)
-    # A value equal to the threshold does not fire, so each step belongs to the side where the check
-    # no longer fires.
+    # A value equal to the threshold does not fire, so at a jump the curve has the lower fraction.
     step = "post" if kind.side == "above" else "pre"
     bottom = row + 0.4
     for networks, colour in ((fires, _ANYWAY), (alone, _ALONE)):

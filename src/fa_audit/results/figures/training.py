@@ -40,7 +40,7 @@ def trajectories(
     norms.
     """
     # A run and its snapshots make one curve: epoch 0 is measured in the snapshot +epoch0 only.
-    # Rank and rings are those of the longest training.
+    # The longest training gives the curve its rank and its rings.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
     runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
@@ -129,8 +129,8 @@ def penalty_rescue(
     mean and two standard deviations of 20 draws. (d): correlation of the credit's predictions with
     measured changes of the loss, averaged likewise. (e): accuracy on the whole test set; dotted
     lines are mean accuracies of the methods' own frozen baselines, which have no penalty. A marker
-    is one seed, a line the mean over n seeds (a range of n if some are missing). Penalties, 0
-    included, are spaced equally.
+    is one seed, a line the mean over n seeds (n is a range if some seeds are missing).
+    Penalties, 0 included, are spaced equally.
     """
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))

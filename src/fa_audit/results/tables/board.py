@@ -1,4 +1,4 @@
-"""The board: rules ranked by accuracy, with margins, checks, costs and their sources' claims."""
+"""The board: rules ranked by accuracy, with margins, checks, costs and published claims."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def claims_of_sources() -> dict[str, dict[str, Any]]:
 def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = False) -> Table:
     """Return one row per network and rule; in each network the highest accuracy comes first.
 
-    Settings named in claims.yaml are networks of a rule's own source. They get no rows; they
-    decide whether the rule reaches its source's number.
+    A setting that claims.yaml names has the network on which a source, such as a paper, reports a
+    rule. It gets no row, but decides whether the rule reaches the reported accuracy.
 
     Args:
         narrow: shorten the table for a terminal: only the checks that fire, no claims.
 
     Raises:
-        AuditError: all runs are baselines, or all networks are those of a rule's own source.
+        AuditError: all runs are baselines, or claims.yaml names all settings.
     """
     ranked = with_standings(tidy)
     sources = {entry.get("setting") for entry in claims_of_sources().values()}
@@ -91,7 +91,7 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     settings = tuple(name for name in ranked.settings if name not in sources)
     if not settings:
         raise AuditError(
-            "board: found only settings that claims.yaml names, which get no rows; expected others."
+            "board: found only settings named in claims.yaml, which get no row; expected another."
         )
 
     def reached(group: pd.DataFrame) -> str:

@@ -133,7 +133,7 @@ def run_table(
     labels: Mapping[str, str],
     rows: Iterable[tuple[str, str]] | None = None,
 ) -> Table:
-    """Return a table with a row for every (setting, run); a single setting has no column.
+    """Return a table with a row for every (setting, run).
 
     Args:
         rows: setting and run of every row; default `by_setting`.
@@ -155,7 +155,7 @@ def run_table(
             found |= column.values(group)
         values.append(found)
     headings = ["setting", "run", *(column.heading for column in all_columns)]
-    # A table of one setting names it in its title and leaves out that column.
+    # Leave out the column of settings if there is only one setting.
     first = 0 if len(tidy.settings) > 1 else 1
     has_credits = any(isinstance(c, Column) and c.quantity.endswith(AT_INPUT) for c in columns)
     return Table(
