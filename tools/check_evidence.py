@@ -44,8 +44,8 @@ from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
 
 MEASURED = ROOT / "reference/measured"
-# Early epochs, controls and penalties: they cost as much as 300 epochs of backpropagation, about 25
-# minutes of one core.
+# The runs to train again: early epochs, controls and penalties. Together they take as long as
+# 300 epochs of backpropagation, about 25 minutes on one core.
 SETTINGS = (
     "untrained",
     "early_snapshots_clipped",
@@ -61,13 +61,13 @@ MORE = {
     )
 }
 SEED = 42  # of the costly runs in MORE
-# Fractions of the measured number: differences up to LEAST are ignored; USUAL is the scatter if
-# fewer than three seeds were measured.
+# Fractions of the measured number: differences up to LEAST are ignored; USUAL is the scatter
+# assumed if fewer than three seeds were measured.
 LEAST, USUAL = 1e-3, 0.05
 
 
 def used(published: Published, tidy: Tidy) -> list[RunKey]:
-    """Return the measured runs that reproduce a published number, by any of the paper's scripts."""
+    """Return the measured runs, by any script of the paper, that reproduce a published number."""
     wanted = set()
     for key in published.run_keys():
         for script in published.scripts:
@@ -87,7 +87,7 @@ def chosen(keys: list[RunKey]) -> list[RunKey]:
 def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[str, Any]]]:
     """Train and audit one run; return its checkpoint's SHA-256, its audit and its history.
 
-    Baselines are not trained: their accuracies are the measured ones.
+    Baselines are not trained again: their accuracies are those in `measured`.
     """
     set_numerics(threads=1)
     dataset = load_dataset(data)
@@ -131,8 +131,8 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
 
 
 def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> OurRuns:
-    """Train and audit runs again, the longest first; print whether each has the bits of the
-    measured one.
+    """Train and audit runs again, the longest first; print whether each has the same bits
+    as the measured run.
     """
     audits = {key_of(audit): audit for audit in tidy.runs["audit"]}
     keys = sorted(keys, key=lambda key: -audits[key].seconds)
@@ -145,12 +145,10 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
             found.append(audited)
             states += history
             before = audits[key]
-            same = "not recorded"
+            same = "bits not recorded"
             if before.checkpoint_sha256:
-                same = "same" if before.checkpoint_sha256 == digest else "different"
-            print(
-                f"{key}: bits: {same} (measured on {before.cpu}, torch {before.torch})", flush=True
-            )
+                same = "same bits" if before.checkpoint_sha256 == digest else "different bits"
+            print(f"{key}: {same} (measured on {before.cpu}, torch {before.torch})", flush=True)
     return OurRuns(replace(tidy_of(found), trajectories=pd.DataFrame(states)))
 
 

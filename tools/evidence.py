@@ -1,4 +1,4 @@
-"""Audit trained runs with the code of this checkout, and add the audits to measured runs.
+"""Audit trained runs with this checkout's code, and add the audits to a folder of measured runs.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
 python tools/evidence.py RESULTS --configfile configs/board.yaml --settings field \\
@@ -82,7 +82,7 @@ def add(folder: Path, paths: list[Path], results: Path) -> None:
 
 
 def main() -> None:
-    """Audit the configuration's finished runs, and add the audits to the measured runs."""
+    """Audit the configuration's finished runs, and add the audits to the folder ``--into``."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -190,7 +190,7 @@ def by_samples() -> str:
 
 
 def chosen(name: str, text: str) -> str:
-    """Return a Markdown table with only the `COLUMNS` that docs/findings.md shows of it."""
+    """Return a Markdown table with only the `COLUMNS` that docs/findings.md shows."""
     lines = [
         [cell.strip() for cell in line.strip("|\n").split(" | ")] for line in text.splitlines()
     ]

@@ -31,7 +31,7 @@ LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)")
 
 
 def page_of(path: str) -> str:
-    """Return the path of a repository's file on the site."""
+    """Return the path of the site's page for a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return (
