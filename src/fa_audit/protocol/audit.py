@@ -1,4 +1,4 @@
-"""An audit: the evidence of one network, the facts about that network, and its file.
+"""The audit of one network: evidence, facts about the network, and the audit's JSON file.
 
 `DiagnosticReport` is what `diagnose` returns. Imports no torch.
 """
@@ -139,7 +139,7 @@ class Audit(Evidence):
 
     @property
     def label(self) -> int | None:
-        """Return the run's seed: from `spec` if set, since `fa-audit audit` leaves `seed` empty."""
+        """Return the run's seed. `fa-audit audit` records the seed only in `spec`."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:
@@ -214,7 +214,7 @@ class Audit(Evidence):
 
 
 class DiagnosticReport(Audit):
-    """The audit of one network, under the names of the paper's package.
+    """The audit of one network, with attributes named as in the paper's package.
 
     `print` shows it as text, a notebook as markdown. `write` saves it as JSON; `read` loads it.
     """
@@ -256,7 +256,7 @@ class DiagnosticReport(Audit):
 
     @property
     def flags(self) -> list[str]:
-        """List every check that fired, with its cause."""
+        """List every check that fired, with its cause or baseline."""
         return self.judgement.flags
 
     @property

@@ -23,7 +23,7 @@ from fa_audit.protocol.evidence import (
 )
 from fa_audit.protocol.intervals import FEWEST, paired_difference, unpaired_difference
 
-LEAST_LIKELY = 1e-6  # hits of the batches with a smaller chance contradict the accuracy
+LEAST_LIKELY = 1e-6  # less probable hits in the batches contradict the accuracy
 # Codes for the reason of an outcome; sentences and advice depend on them.
 Cause = Literal[
     "",
@@ -110,7 +110,7 @@ class Criterion:
 
     @property
     def scale(self) -> int:
-        """Return the factor for printing: fractions are printed as points."""
+        """Return the factor for printing: 100 for margins (percentage points), else 1."""
         return 100 if self.unit == "points" else 1
 
     def fires(self, value: Any, limit: Any) -> Any:
@@ -178,7 +178,7 @@ class Check(Criterion):
         evaluate: returns its outcome.
         limit: its limit's name in a configuration, see `fa_audit.protocol.evidence.FIELDS`.
         column: the column with its value in the tidy table of runs.
-        short, axis: its subject and its quantity in figures.
+        short, axis: its name and the label of its axis in figures.
         three, four: whether it decides the three-check and the four-check verdict.
         joint: whether it decides the three-check verdict only if a second check fires.
     """
@@ -280,7 +280,7 @@ def _bias(evidence: Evidence) -> str:
         again = f"{found.refitted.value:.3g}"
     return (
         f"largest gap mean(p) - mean(y): {largest:+.3g}, for class {found.gaps.index(largest)};"
-        f" with the head's bias refitted on half of the batches, C on the other half: {again}"
+        f" C on half of the batches, with the head's bias refitted on the other half: {again}"
     )
 
 
@@ -401,7 +401,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         evaluate=_stability,
         label="C",
         four=True,
-        # The paper's limit; in the paper no limit separates healthy networks from others.
+        # The paper's limit. No limit would separate the paper's healthy networks from the others.
         limit="stability",
         side="above",
         unit="cosine",
@@ -451,8 +451,8 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         baseline="bp",
         rank=2,
         axis="strict margin, points",
-        fine="the network beats backpropagation around frozen blocks",
-        finding="backpropagation around frozen blocks does about as well or better",
+        fine="the network beats backpropagation with frozen blocks",
+        finding="backpropagation with frozen blocks does about as well or better",
     ),
 }
 
@@ -504,9 +504,9 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     """Judge the credits of the blocks after the first; a metric fires if the credits do not beat
     chance.
 
-    The chance level of the cosine is the upper end of the interval of fresh feedback; that of rho
-    is the largest upper end of the blocks' intervals of random credits. Nudging has no chance
-    level, and counts only if rho beats chance.
+    The cosine's chance level is the upper end of the interval of fresh feedback. Random credits
+    have an interval at every block, and rho's chance level is the largest upper end of these
+    intervals. Nudging has no chance level, and counts only if rho beats chance.
     """
     deep = evidence.deep
     highest = _highest([deep], "fresh_b_null")

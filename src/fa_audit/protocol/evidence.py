@@ -25,7 +25,7 @@ FLOOR_SAMPLES = 128  # the batch size for which the paper's limit of D2 is meant
 
 @dataclass(frozen=True)
 class DiagnosticThresholds:
-    """Limits of the checks; the first four, their names and values are the paper's.
+    """Limits of the checks. The first four have the paper's names and values.
 
     Attributes:
         h_norm_explosion_ratio: D1 fires above this ratio of median state norms across one block.
@@ -136,7 +136,7 @@ Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fracti
 # Why the true gradient is unknown at a state; `REASONS` explains each code.
 Missing = Literal["untrue", "unresolved", "unverified"]
 REASONS: dict[str, str] = {
-    "untrue": "the model's backward pass is not the derivative of its forward pass there",
+    "untrue": "the model's backward pass is not the derivative of its forward pass",
     "unresolved": "float64 does not resolve whether a custom backward pass is the derivative of its"
     " forward pass",
     "unverified": "the model's backward pass is custom and could not be compared with its forward"
@@ -162,8 +162,8 @@ class State(Model):
     Attributes:
         layer: ``l``, 0 for the embedding's output, L for the last state.
         hidden_norm: median ``||h_l||``.
-        grad_norm: median ``||g_l||`` of the batch-mean loss; for a feature map, of the sum over
-            positions.
+        grad_norm: median ``||g_l||``; g_l is the gradient of the batch-mean loss, summed over the
+            positions of a feature map.
         grad_norm_per_sample: `grad_norm` for the loss of single samples, ``B`` times as large.
         growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for
             the last.
@@ -216,8 +216,8 @@ class Frequencies(Model):
 
     Attributes:
         gaps: ``mean(p) - mean(y)`` over all batches, by class.
-        refitted: the stability on the second half of the batches, after the head's bias was
-            refitted on the first half.
+        refitted: C on the second half of the batches, after the head's bias was refitted on the
+            first half.
     """
 
     gaps: tuple[Number, ...]
@@ -255,9 +255,9 @@ class Evidence(Model):
         growth_interval, gradient_interval: 95 % bootstrap intervals, over samples, of the largest
             growth and of median ``||g_L||``; None for fewer than 8 samples or norms that are not
             finite.
-        missing: by state, the reason why the true gradient is not known. With ``untrue`` the
-            gradient's norm is an estimate (NaN if the loss is not a mean over samples); with any
-            other reason the norm is NaN, or too small to verify.
+        missing: by state, the reason why the true gradient is not known. If ``untrue``, `grad_norm`
+            is an estimate (NaN if the loss is neither a mean nor a sum over samples); for other
+            reasons, `grad_norm` is NaN, or too small to verify.
         unchecked: the custom part of the backward pass that was not compared with the forward pass,
             and why; empty if there is none.
         frequencies: mean predictions and class frequencies, if C fires under cross-entropy.

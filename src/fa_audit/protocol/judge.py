@@ -33,7 +33,7 @@ class Rule:
 
     Attributes:
         takes: returns whether a check decides this verdict.
-        words: the verdict against the network (True), for it (False), or incomplete (None).
+        words: the verdict in words, for each result of `decides`.
         template: the format of a verdict and its reasons, which `separator` joins.
         pairs: whether `joint` checks count only if a second check fires.
     """
@@ -46,7 +46,7 @@ class Rule:
 
     @property
     def checks(self) -> list[str]:
-        """Return the names of the checks that decide."""
+        """Return the names of the checks that decide this verdict."""
         return [name for name, check in CHECKS.items() if self.takes(check)]
 
     def decides(self, fires: Fires, finite: bool = True) -> bool | None:
@@ -58,7 +58,7 @@ class Rule:
         fired = [CHECKS[name] for name in self.checks if fires[name]]
         if not finite or len(fired) > 1:
             return True
-        # A single check that fires is enough, unless it is `joint` and the rule has `pairs`.
+        # One firing check decides against the network, unless it is `joint` and `pairs` is set.
         if fired and not (self.pairs and fired[0].joint):
             return True
         return None if None in map(fires.get, self.checks) else False
@@ -130,7 +130,7 @@ class Finding:
 
     @cached_property
     def distances(self) -> list[float]:
-        """Return the distances from the limit, of the networks for which the check was evaluated."""
+        """Return the distance from the limit for each network on which the check was evaluated."""
         distances = []
         for found in self.outcomes:
             # A check that was not evaluated may still have a distance.
@@ -162,16 +162,16 @@ class Finding:
 
     @cached_property
     def fires(self) -> bool | None:
-        """Return whether the check fires at the mean distance.
+        """Return whether the check fires for the networks' mean distance from the limit.
 
-        None if no network was evaluated, or if the mean passes but some network was not evaluated.
+        None if the check was evaluated on no network, or only on some and would pass.
         """
         if not self.distances:
             return None
         if len(self.outcomes) == 1:
             # A value that equals its limit has distance 0, and does not fire.
             return self.outcomes[0].fires
-        # With infinite distances on both sides there is no mean; one network that fires decides.
+        # Distances of +inf and -inf have no mean: the check fires if it fires on any network.
         if self.distance is None:
             return self.count > 0
         fires = self.distance < 0
@@ -264,7 +264,7 @@ class Judgement:
 
     @property
     def labels(self) -> list[int]:
-        """Return the seeds of the networks; their numbers from 1 if no seed was recorded."""
+        """Return the seeds of the networks, or 1, 2, 3 and so on if no seed was recorded."""
         if self.unit == "file":
             return list(range(1, self.count + 1))
         return [network.label for network in self.networks]
@@ -316,7 +316,7 @@ class Judgement:
         for rule in RULES.values():
             if self.is_borderline(rule):
                 against = self.against(rule)
-                # Checks that pass cannot change a verdict against the network.
+                # A verdict against the network stays if more checks fire, so skip checks that pass.
                 deciding |= {name for name in self.near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""
@@ -329,7 +329,7 @@ class Judgement:
 
     @property
     def flags(self) -> list[str]:
-        """List every check that fires with its cause, whether or not it decides a verdict."""
+        """List the checks that fire, with cause or baseline, also checks that decide no verdict."""
         flags = []
         for name, found in self.findings.items():
             if found.fires:

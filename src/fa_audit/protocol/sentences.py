@@ -14,7 +14,7 @@ from fa_audit.protocol.judge import Finding, Judgement
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
 RETRAIN = "Lower the learning rate and train again."
-_NOTHING = f"Any other sentence: no other number of this audit can be trusted. {RETRAIN}"
+_NOTHING = f"Anything else: the numbers of this audit cannot be trusted. {RETRAIN}"
 _UNTRUE_AT = (
     "The backward pass of the model is not the derivative of its forward pass (states {}): norms of"
     " gradients there are estimated from changes of the loss."
@@ -29,7 +29,7 @@ UNKNOWN = (
 )
 _NOT_GIVEN = "no credits were audited (credits=, draw=)"
 DEEP = "That a deep block learns: no check shows this. Freeze some blocks to see."
-_ONE = "Anything about the method: one network was audited. Audit other seeds."
+_ONE = "Claims about the method: only one network was audited. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
 # Advice for checks that were not evaluated, by cause. It replaces the `when_open` of the check.
 _INSTEAD = {
@@ -84,7 +84,7 @@ def _rulings(judgement: Judgement) -> dict[str, Ruling]:
         closed = ruled["reference"].reason
     for name, kind in CREDITS.items():
         if closed:
-            ruled[name] = Ruling(None, "", f"Anything about the credits: {closed}.", closed)
+            ruled[name] = Ruling(None, "", f"Claims about the credits: {closed}.", closed)
         else:
             outcomes = tuple(audit.credits[name] for audit in judgement.networks)
             ruled[name] = _ruling(name, Finding(kind, outcomes), judgement)
@@ -98,7 +98,7 @@ def _closed(judgement: Judgement) -> str:
             return _OWN_BACKWARD
         if not audit.credit:
             return _NOT_GIVEN
-        # The gradient at h_1, the first block's output, may be small where no other is.
+        # Claims concern the blocks after the first, whose outputs are h_2 to h_L; D2 checks h_L.
         floor, fires = audit.checks["reference"].threshold, CHECKS["reference"].fires
         low = [str(state.layer) for state in audit.layers[2:-1] if fires(state.grad_norm, floor)]
         if low:
@@ -118,7 +118,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
         finding = kind.below_zero
     finding = finding.format(limit=_limit(found))
     may = ""
-    # A credit metric's value says nothing without a chance level.
+    # Leave out a credit metric without a claim: its value alone says nothing.
     if found.value is not None and (claim is not None or name in CHECKS):
         told = {True: f"{finding}: ", False: f"{kind.fine}: ", None: ""}[claim]
         may = f"{capital(told + _numbers(found, judgement))}."

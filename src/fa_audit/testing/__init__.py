@@ -14,9 +14,9 @@ It takes some seconds on a CPU and raises `ConformanceError` with a line for eac
 
 `CHECKS` lists the checks, and the docstring of each describes it. The checks train networks of a
 few hundred weights on clouds of points, so they judge the wiring of a method and not its quality.
-If a method passes, its credits have the right shape and sign, and `credits` depends on its
-arguments alone. Its trainings survive checkpoints and interruptions bit by bit, and work with every
-option and architecture. The audit measures the rest.
+If a method passes, its credits have the right shape and sign, `credits` depends on its arguments
+alone, and training works with every option and architecture. Checkpoints and interruptions change
+no bit of a training. The audit measures the rest.
 
 Two conventions matter. Credits use no part of the method's state but parameters and buffers.
 Feedback that carries the output error directly to a hidden state has shape ``(d, C)`` or ``(C,
@@ -128,7 +128,7 @@ def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseExceptio
     drawn, threads = random.getstate(), torch.get_num_threads()
     default = torch.get_default_dtype()
     try:
-        # No method sets this seed itself, so a method that sets one changes the random state.
+        # No method uses this seed, so a method that seeds torch changes the random state.
         with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
             # One thread is fastest for tensors this small.
             torch.set_num_threads(1)

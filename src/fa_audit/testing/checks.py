@@ -66,7 +66,7 @@ from fa_audit.training.learner import Learner, build, credits_problem
 from fa_audit.training.resume import Resume
 
 # Options of a training that is long enough for auxiliary networks to learn the credits' direction,
-# and short enough for output errors to stay near 1.
+# and too short for output errors to vanish.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
 # Gradients that differ only in the order of sums have a smaller relative error.
 _ROUNDING = 1e-3
@@ -110,7 +110,7 @@ def process(subject: Subject) -> None:
 
 
 def train_here(path: str) -> None:
-    """In the subprocess of `process`, train the subject from standard input; save its tensors."""
+    """In the subprocess of `process`: read a `Subject` from standard input, train, save tensors."""
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     with seeded(stream_seed(SEED, "checks")):
@@ -132,10 +132,10 @@ def determinism(subject: Subject) -> None:
 
 
 def saved(subject: Subject) -> None:
-    """Expect the same credits, bit by bit, from a copied or reloaded learner, and the same bits
-    from a training that is interrupted and resumed. To pass, the state must hold, in parameters
-    and persistent buffers, all values that change during training or that credits depend on; the
-    method's constants must be plain scalars.
+    """Expect the same bits in the credits of a copied or reloaded learner, and in a training that
+    is interrupted and resumed. To pass, the state must hold, in parameters and persistent buffers,
+    all values that change during training or that credits depend on; the method's constants must be
+    plain scalars.
     """
     original, batch = subject.trained(), subject.batch(8)
     expected = named_credits(original, *batch)
@@ -234,7 +234,7 @@ def purity(subject: Subject) -> None:
         learner.train_mode()
         for parameter in learner.parts.parameters():
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-        # Draw once: a method that always sets the same seed then changes Python's random state.
+        # No seed gives the state after a draw, so a call of random.seed changes the state.
         random.random()
         x, labels = subject.batch(8)
         run = learner.trace(x)
@@ -301,7 +301,7 @@ def fresh(subject: Subject) -> None:
 def labels(subject: Subject) -> None:
     """Expect that every nonzero credit depends on the sample's label, even if the output error and
     the topmost credit are zero. To pass, use `labels`; if a credit comes from a target or
-    prediction, subtract the target's or prediction's value for an output error of zero.
+    prediction, subtract the target or prediction that an output error of zero gives.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
     # Only the last labels, all equal, change credits that come from similarities of labels.
@@ -352,7 +352,7 @@ def rows(subject: Subject) -> None:
         # A credit much shorter than the others may consist of rounding errors, and these depend on
         # the sample's place in the batch.
         scale = max(a.norm(), _SAME_PLACE * longest)
-        found = f"another credit of {name} for a sample in another row of the batch"
+        found = f"a credit of {name} that changes with its sample's row in the batch"
         expect(not (turned[name].flip(0) - a).norm() > _SAME_PLACE * scale, found)
 
 
@@ -371,9 +371,9 @@ def direction(subject: Subject) -> None:
     Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
     weight therefore replaces every direct feedback matrix in the state. The topmost credit is the
     last block's, or the embedding's in a network without blocks. A credit that is zero, or has one
-    direction for all samples (a global scalar error), has no sign to check. In networks of other
-    architectures, which are not trained, and with the trait `own_objective`, whose credits belong
-    to another loss, only the topmost credit is checked: it must not point against ``g_L``.
+    direction for all samples (a global scalar error), has no sign to check. With the trait
+    `own_objective` (credits of another loss), and in architectures other than resmlp (not trained
+    here), only the topmost credit is checked: it must not point against ``g_L``.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least, learners = _AGAINST, [subject.build()]
@@ -382,7 +382,7 @@ def direction(subject: Subject) -> None:
         learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
     for learner in learners:
         *below, top = cosines(learner, *subject.batch(HELD_OUT))
-        # A credit without a sign has a cosine of NaN, so both comparisons are false.
+        # A credit without a sign passes: its cosine is NaN, and comparisons with NaN are false.
         expect(not top <= least, f"a mean cosine of {top:.3f} between the topmost credit and g_L")
         against = [layer for layer, value in enumerate(below) if value < _AGAINST]
         expect(own or not mlp or not against, f"credits against g_l for l in {against}")
@@ -418,12 +418,12 @@ def downhill(subject: Subject) -> None:
 
 
 def _tell_labels(subject: Subject) -> None:
-    """Expect that the objective is lower for the labels of held-out samples than for wrong ones."""
+    """Expect a lower objective on held-out samples with right labels than with wrong ones."""
     learner, (x, labels) = subject.copy(**_GENTLE), subject.batch(HELD_OUT)
     right = credits_of(learner, x, labels).objective
     wrong = []
     for stride in range(1, CLASSES - 1):
-        # Mix wrong labels of all classes.
+        # Shift by 1 to CLASSES - 1, so that wrong labels of all classes occur.
         shift = 1 + torch.arange(len(labels)) * stride % (CLASSES - 1)
         wrong.append(credits_of(learner, x, (labels + shift) % CLASSES).objective)
     least = min(wrong)
@@ -452,9 +452,9 @@ _MANY = 100
 
 
 def precision(subject: Subject) -> None:
-    """Expect no half precision in a step, and float64 credits in a float64 network that agree with
-    those in float32. To pass, compute in the type of the states, without half precision or
-    autocast.
+    """Expect no half precision in a step, and that a float64 network has float64 credits that agree
+    with its credits in float32. To pass, compute in the type of the states, without half precision
+    or autocast.
     """
     learner, (x, labels) = subject.build(), subject.batch(16)
     with _Types() as types:
@@ -501,8 +501,8 @@ def trains(subject: Subject) -> None:
     credits or declare own_objective. Leave parameters and gradients of the network to the engine.
 
     The engine computes the implied gradients on a copy of the network, from the credits alone.
-    Gradients of an objective need only a cosine of 0.5 with the implied ones, or with the trait
-    `own_objective` a cosine of 0.
+    An objective's gradients need only a cosine of 0.5 with the implied gradients, or of 0
+    if the method has the trait `own_objective`.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -537,7 +537,7 @@ def _check_step(learner: Learner, batch: Batch) -> None:
     learner.train_mode()
     step(learner, *batch)
     changed = differing(dict(plain.named_parameters()), dict(network.named_parameters()))
-    expect_none(changed, "a step changing {} before the optimiser does")
+    expect_none(changed, "{} changed before the optimiser's step")
     parts = [*given.by_name(), "head"]
     pairs = zip(parts, gradients_by_part(network), gradients_by_part(plain), strict=True)
     for part, g, implied in pairs:
@@ -564,7 +564,7 @@ def means(subject: Subject) -> None:
         gradients.append(step(learner, *batch))
     one, two = gradients
     for name, g in one.items():
-        # Auxiliary losses draw other noise for a doubled batch: its gradient need only be nearer
+        # Auxiliary losses draw other noise for a doubled batch, whose gradient need only be nearer
         # to g than to 2 g.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
@@ -574,7 +574,7 @@ def means(subject: Subject) -> None:
     if subject.method.end_to_end or credits[0].objective is not None:
         return
     twice = credits[1].by_name()
-    # Factor by which a doubled batch changes credits if batch_mean is declared wrongly.
+    # If batch_mean is declared wrongly, doubling the batch multiplies credits by this factor.
     factor = 1.0 if credits[0].batch_mean else 0.5
     for name, a in credits[0].by_name().items():
         far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
@@ -642,7 +642,7 @@ def memory(subject: Subject) -> None:
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
     gc.freeze()
     try:
-        # Only 6 of 24 minibatches: later, greedy methods train other blocks, which get new moments.
+        # Stop after 6 of 24 minibatches: the next stage of a greedy method would add moments.
         for batch in islice(_minibatches(subject, learner, 24), 6):
             step(learner, *batch)
             credits_of(learner, *batch)
@@ -762,7 +762,7 @@ def architectures(subject: Subject) -> None:
             # Objectives and end-to-end losses give tokens and positions their own gradients.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
-            found = "credits that do not point along the gradient, unlike those on resmlp"
+            found = "credits that point along the gradient on resmlp, but not here"
             expect(not exact or _is_exact(other), found)
         except Exception as error:
             if not isinstance(error.__cause__ or error, NotImplementedError):
@@ -779,8 +779,8 @@ def _is_exact(subject: Subject) -> bool:
 
 
 def declarations(subject: Subject) -> None:
-    """Expect that the class has texts, booleans and costs >= 0 as MethodInfo and Method do, and
-    that checkpoints keep its constants. To pass, decorate the class with @dataclass(frozen=True).
+    """Expect attributes of the types in MethodInfo and Method (text, boolean, cost >= 0), and
+    constants that checkpoints keep. To pass, decorate the class with @dataclass(frozen=True).
     """
     kind, wrong = type(subject.method), []
     traits = {name: value for name, value in vars(Method).items() if isinstance(value, bool)}
