@@ -34,7 +34,7 @@ def draw(
     block. D2: median norm of the batch-mean loss's gradient at the last state. C: mean
     pairwise cosine of the batches' mean gradients at the middle state. D3: accuracy on the whole
     test set, with the same seed's own frozen baseline (circle) and the accuracy that D3 asks for
-    (tick); the dotted line is the mean accuracy of backpropagation around frozen blocks.
+    (tick); the dotted line is the mean accuracy of backpropagation with frozen blocks.
     """
     order = rank_runs(tidy.runs)
     runs = tidy.runs.sort_values(["run", "seed"])
