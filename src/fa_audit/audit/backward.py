@@ -38,13 +38,13 @@ SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is che
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)
 # Slopes are taken at this relative distance from a state, which itself may be at a kink or a tie.
 _AWAY = 1e-2
-# Slopes within this relative distance confirm a prediction: long steps and kinks shift slopes.
+# A slope confirms a prediction up to this relative difference: long steps and kinks shift slopes.
 TOLERANCE = 1e-3
-# Slopes at two step lengths agree if they differ by at most this fraction of the closer slope's
-# distance from the prediction. Rounding errors differ: they grow tenfold at the next shorter step.
+# Two measured slopes agree if they differ by at most this fraction of each slope's distance from
+# the prediction. Rounding errors do not agree: a tenfold shorter step makes them tenfold larger.
 _CLOSER = 0.1
-# Rounding can turn a loss into a staircase: slopes near 0 do not show that a gradient is wrong if
-# its prediction is right to within this relative error at some step.
+# Slopes near 0, which rounding can cause, do not count against a gradient that predicts the slope
+# at another step to within this relative error.
 _ROUGH = 0.3
 ROUNDING = 1e-14  # error of a difference of two losses, relative to the losses or the logits
 DIRECTIONS, _STEP = 32, 1e-6  # give a norm a relative standard error of 1/8
@@ -63,8 +63,8 @@ def check_backward(
 
     Args:
         twin: the network in float64.
-        x, targets, truth: a batch in float64 and its `reference`; only its first `SAMPLES` are
-            used if the network runs on them alone.
+        x, targets, truth: a batch in float64 and its `reference`. Only the first `SAMPLES` samples
+            are used, unless the network fails on so few.
 
     Returns:
         The states found, each with a reason: ``untrue`` if the gradient is wrong; ``rough`` if the
@@ -120,7 +120,7 @@ def _slopes(
             below = [loss(base - step * move) for move in moves[:-1]]
         # Central differences cancel the terms of even order in the step, such as the curvature.
         slope = (torch.stack(above) - torch.stack(below)).reshape(-1) / (2 * step)
-        # One norm above rounding suffices: a wrong gradient may predict 0 if the loss changes.
+        # The larger norm counts: a wrong gradient may predict 0 although the loss changes.
         larger = max(slope.norm().item(), predicted.norm().item())
         resolved = max(smallest, ROUNDING / TOLERANCE * abs(float(above[0])))
         if math.isfinite(larger) and step * larger > resolved:
@@ -133,9 +133,9 @@ def _slopes(
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
     """Return whether slopes at two neighbouring step lengths agree, but not with the gradient.
 
-    A piecewise constant loss, a staircase, has slopes of 0 at short lengths. They show that a
-    nonzero gradient is wrong, unless the gradient roughly predicts the slope at some length: then
-    rounding may have made the staircase.
+    If the loss is piecewise constant, a staircase, slopes at short lengths are 0, and a nonzero
+    gradient is wrong. But rounding can turn any loss into a staircase. So slopes near 0 do not
+    count if the gradient roughly predicts the slope at some length.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):
@@ -235,7 +235,7 @@ class _Watch(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        # Checked before the call, since detach_ changes its argument.
+        # Check the arguments before the call, since detach_ changes them.
         given = tree_leaves((args, kwargs))
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in given)
         returned = func(*args, **(kwargs or {}))

@@ -43,7 +43,7 @@ _ETA = 0.01
 DRAWS = 20
 # Largest relative difference between a batch's loss and the mean or sum of its samples' losses.
 _SAME = 1e-4
-# Largest number of entries of moved states in one pass; more do not fit into the cache.
+# Perturbed states share a pass up to this many entries; more do not fit into the cache.
 _AT_ONCE = 2**16
 # A metric's suffix -> k: it measures the credit a_l at h_{l+k}, block l's output (1) or input (0).
 _SIDES = {"": 1, AT_INPUT: 0}
@@ -166,8 +166,8 @@ def deep_means(blocks: Sequence[Block]) -> Block:
 
 
 def nulls(fresh: Fresh, reason: str) -> Block:
-    """Return the null distribution of the mean cosine over the blocks l >= 1, at output and input:
-    mean and standard deviation over draws of fresh feedback.
+    """Return the null distributions of the cosine averaged over the blocks l >= 1: mean and standard
+    deviation over draws of fresh feedback, at the blocks' outputs and at their inputs.
 
     Args:
         fresh: the `alignment` of every draw; may be empty.
@@ -291,7 +291,7 @@ def loss_changes(
 
     Args:
         layer: ``l``.
-        h: the state ``h_l`` in the block's own shape; `Network.shift` moves its vector.
+        h: the state ``h_l`` in the block's own shape; `Network.shift` adds ``length v`` to it.
         targets: one row a sample.
         directions: ``v``, ``(M, B, d)``.
         length: the factor of the directions; not relative to the state's norm.

@@ -211,7 +211,7 @@ def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
 def _with_frequencies(
     evidence: Evidence, network: Network, batches: list[Batch], limits: DiagnosticThresholds
 ) -> Evidence:
-    """Add mean predictions and class frequencies if C fires: a bias may explain it."""
+    """Add `frequencies` if C fires: mean predictions far from class frequencies may be the cause."""
     stability = CHECKS["stability"].evaluate(evidence.replace(thresholds=limits))
     if not stability.fires:
         return evidence

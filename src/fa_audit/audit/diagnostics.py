@@ -114,8 +114,7 @@ def _mean_gradients(
     Also return whether the states, gradients and logits of all batches are finite.
 
     Args:
-        sample, of_sample: a batch and its `reference`, which is not computed again if the batch is
-            one of `batches`.
+        of_sample: the `reference` of the batch `sample`, used if `sample` is one of `batches`.
     """
     # Small batches run, too, because all samples are checked for finite values.
     means, finite, least = [], True, least_size(batches)
@@ -239,8 +238,9 @@ def _without_value(samples: int, reason: str) -> tuple[Measured, Measured]:
 
 
 def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
-    """Return medians over samples of a state's relative displacement from the embedding's output,
-    and of the cosine between state and output, both ``(B, d)``.
+    """Compare a state `h` with the embedding's output `start`, each ``(B, d)``.
+
+    Return medians over samples of ``||h - start|| / ||start||`` and of the cosine.
 
     >>> moved, angle = distance_from(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
     >>> moved.value, round(angle.value, 12)
@@ -331,7 +331,7 @@ def _compare_backward(
     whole: Reference,
     counted: Tensor,
 ) -> None:
-    """Add to `found` the states whose gradient is wrong or cannot be verified, and estimated norms.
+    """Record wrong and unverified gradients in `found`, and estimates of wrong gradients' norms.
 
     Args:
         twin, x, labels, loss_fn: from `in_double`.
@@ -339,7 +339,7 @@ def _compare_backward(
         counted: mask ``(B,)`` of the samples in ``found.truth``.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
-    # `share` scales norms of a mean over `counted` to a loss that may average over all samples.
+    # Norms are estimated for the mean over `counted`; the loss itself may average over all samples.
     share = 1.0
     if not counted.all():
         share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
@@ -348,7 +348,7 @@ def _compare_backward(
         if how == "untrue":
             norm = norms_along_directions(twin, *own, loss_fn, truth, state)
             found.estimates[state] = share * norm
-        # A "small" gradient needs no estimate: differences of the loss confirm that it is small.
+        # A "small" gradient keeps its norm: differences of the loss are small, too.
         elif how == "rough":
             found.estimates[state] = math.nan
 
@@ -368,10 +368,10 @@ def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) 
 
 def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
     """Compare mean predictions with class frequencies, and recompute C at ``h_layer`` with a
-    refitted bias, which removes their difference.
+    refitted bias, which removes the difference.
     """
     passes, half = forward(network, batches), len(batches) // 2
-    # Batches are pooled, since only a difference that all batches share makes C large.
+    # Pool the batches: only a difference that all batches share raises the cosine of check C.
     logits = torch.cat([each.logits for each in passes])
     labels = torch.cat([each.labels for each in passes])
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
@@ -393,7 +393,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
 def _refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the bias ``(C,)`` that minimises the cross-entropy of logits ``(N, C)``, in float64.
 
-    At the minimum mean predictions equal class frequencies. Half a sample is added to every class,
+    At the minimum, mean predictions equal class frequencies. Half a sample is added to every class,
     so that no frequency is 0.
     """
     # A class that does not occur would have a bias of minus infinity.

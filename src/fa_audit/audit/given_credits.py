@@ -73,8 +73,8 @@ def measure_given_credits(
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every
             number. It may draw from torch's global stream, which the number seeds.
         directions: M, the number of directions in which every state is moved.
-        blocks: the blocks whose credits are compared with the loss, which takes nearly all of the
-            time; None for all.
+        blocks: the blocks whose credits are compared with changes of the loss, which takes nearly
+            all of the time; None for all.
 
     Raises:
         AuditError: a function fails, or does not return credits.
@@ -159,8 +159,7 @@ class _Caller:
         """Check one credit and return it as a vector.
 
         Raises:
-            AuditError: it is not a tensor of finite floating-point numbers of the shape of the
-                block's output or of its vector.
+            AuditError: the credit has a wrong type or shape, or numbers that are not finite.
         """
         state = self.states[layer + 1]
         shape = self.network.read(state).shape

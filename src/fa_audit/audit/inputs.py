@@ -333,7 +333,7 @@ def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunct
     if not math.isfinite(loss) and bool(logits.isfinite().all()):
         raise AuditError(
             f"loss_fn: found a loss of {loss} for {len(x)} samples with finite logits; expected a"
-            " finite number. Does it ignore the labels of all samples, or are some of them NaN?"
+            " finite number. Does the loss ignore all labels, or are some labels NaN?"
         )
     growth = doubled / loss if loss else 1.0
     # In bfloat16, losses themselves are rounded to eight bits.

@@ -65,7 +65,7 @@ def audit_files(
     """Check that a run's files belong together, and audit it.
 
     Args:
-        files: the other arguments of `read_run`.
+        files: passed on to `read_run`.
         thresholds, name: as in `audit`.
 
     Returns:
@@ -166,7 +166,7 @@ def audit(
     )
     measured = measure_credits(learner, *batches[0]).without(report.missing)
     checks, flags = report.checks, {}
-    # D2's limit also holds for the trajectory, whose norms are of the same batch as the report's.
+    # The trajectory's norms come from the report's batch, so D2's limit is the same.
     if trajectory:
         flags = first_flags(trajectory, checks["scale"].threshold, checks["reference"].threshold)
     end = stopped_after or learner.spec.last_epoch

@@ -52,8 +52,8 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     aligned, rounded = _credits_as_trained(learner, x, labels)
     network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
     twin = replace(learner, network=network, state=state)
-    # The last argument is for `init_state`, which expects a network in float32 on the CPU.
     with untouched(network):
+        # The copy is for `init_state`, which expects a network in float32 on the CPU.
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
     blocks = []
@@ -70,9 +70,9 @@ def _credits_as_trained(
     """Compare every block's credit with backpropagation's gradient, in the network's own precision.
 
     Returns:
-        Every block's `alignment`, and ``rho`` at the block's input, as published: of the credit,
-        and of the true gradient as the ceiling. In float32 the ceiling can be near 0: a step of
-        1e-3 from a state of norm 1e4 is little more than rounding.
+        Every block's `alignment`, and two correlations at the block's input, as published: ``rho``
+        of the credit, and ``rho`` of the true gradient as the ceiling. In float32 the ceiling can
+        be near 0: a step of 1e-3 from a state of norm 1e4 is little more than rounding.
     """
     network = learner.network
     rounded = []

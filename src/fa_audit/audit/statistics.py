@@ -129,7 +129,7 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
     [4.0, 3.0]
     """
     before, after = medians[..., :-1], medians[..., 1:]
-    # A ratio of two zeros would be NaN.
+    # Without `np.where`, 0 / 0 would be NaN.
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(before == 0, np.inf, after / before)
     largest: np.ndarray = ratios.max(axis=-1)

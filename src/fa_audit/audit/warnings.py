@@ -75,14 +75,14 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
         yield (
             "data as state",
             "The first block reads the data itself: D1 then depends on the data's units, and"
-            " with frozen blocks no embedding trains. Leave the first layer out of the blocks: it"
-            " is the embedding.",
+            " no embedding trains if the blocks are frozen. Use the first layer as the embedding,"
+            " outside the blocks.",
         )
     if logits and _are_probabilities(outputs):
         yield (
             "probabilities",
-            "The outputs look like probabilities (none is negative, every row sums to 1) and were"
-            " taken for logits: gradients and checks are those of a second softmax. Audit the model"
+            "The outputs look like probabilities (none is negative, every row sums to 1), but the"
+            " loss applies a second softmax, which changes gradients and checks. Audit the model"
             " without its last softmax.",
         )
 
@@ -140,8 +140,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
         yield (
             "single class",
             f"{single} of {len(batches)} batches have samples of one class only: C and the"
-            " norms of such batches describe the class, not the data. Give batches of all classes,"
-            " shuffled once.",
+            " norms of such batches describe the class, not the data. Shuffle the samples"
+            " once, then split them into batches.",
         )
 
 
@@ -189,10 +189,10 @@ def accuracy_warnings(
         yield (
             "unlikely accuracy",
             f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are"
-            f" classified correctly (probability below {LEAST_LIKELY:g}): another model, other data"
-            " or preprocessing, or a wrong accuracy.",
+            f" classified correctly. So large a difference has a probability below {LEAST_LIKELY:g}:"
+            " check the accuracy, the model, the data and the preprocessing.",
         )
-    # Class means are fitted and tested on different samples: many features fit any labels.
+    # Test class means on other samples: with many features, means fit even random labels.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
     # 1 / sqrt(samples) is two standard errors of an accuracy of 1/2.
