@@ -1,4 +1,4 @@
-"""The auxiliary net of both bridge methods: a small MLP on a state, its depth and the error."""
+"""The net of both bridge methods: an MLP of a state, its depth l / L and the output error."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
     a_l = d/dh_l V(LN(h_l), t_l, s),    t_l = l / L,    s = softmax(logits) - y,    embedding: a_0
 
-V descends the sum of
-    the mean over l = 0..L of (V(h_l) - target_l)^2,    target_L = CE per sample,
+V descends E_1 + E_2:
+    E_1: mean over l = 0..L of (V(h_l) - target_l)^2,    target_L = CE of the sample,
         target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),
-    xi_k ~ N(0, I),    k = 1..K
-    the mean of (||h_L|| (dV/dh_L - g_L))^2,    g_L: gradient of the per-sample loss
-where V' is the exponential moving average of V. During the first 20 % of the epochs the credits
-are those of DFA.
+        xi_k ~ N(0, I),    k = 1..K,    V': exponential moving average of V
+    E_2: mean of (||h_L|| (dV/dh_L - g_L))^2,    g_L: gradient of target_L at h_L
+
+During the first 20 % of the epochs the credits are those of DFA.
 
 Source: Hao, Wan, Zhai 2026.
 Constants from the paper: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2, and the
@@ -114,9 +114,7 @@ class CreditBridge(Method):
         state: Any,
         randomness: torch.Generator,
     ) -> Tensor:
-        """Return the loss of ``V``: its squared errors against the soft minima at ``h_0..h_{L-1}``,
-        and against the loss and its gradient at ``h_L``.
-        """
+        """Return the loss of ``V``: ``E_1 + E_2`` as defined at the top of this file."""
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
         error = output_error(trace, labels)

@@ -14,8 +14,8 @@ Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initi
     utils/gradfunctions.py).
 Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
     with a rate that falls by a fifth every epoch); matrices learn from a state's vector even if the
-    state is a map; the embedding's matrix. Our matrices learn from states with their skips, before
-    any LayerNorm: a head behind a LayerNorm has another gradient than the topmost matrix.
+    state is a map; the embedding's matrix. Our matrices read states, skip included. If the head
+    has a LayerNorm, the topmost matrix gets another gradient than the head's linear layer.
 Constants: none.
 Cost: as DFA, and the optimiser's step for the matrices.
 """

@@ -18,7 +18,7 @@ Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rat
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
     learning rate of 3e-3. The inverse_rate of Lee et al. is 0.34, and they train inverses and
     network in turns, an epoch each.
-Cost: as BP, one more forward pass of the blocks, three forward and one backward pass of inverses.
+Cost: as BP, and a forward pass of the blocks; inverses run three times forward and once backward.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Constants: eta, sigma and damping are rounded from the authors' code for CIFAR-1
 Ours, as in DTP: targets from each sample's own loss, noise relative to the rms, and the form of
     inverses (theirs: single tanh layers). g_L is linear: with a hidden layer in g_L, the credits
     raised the loss of a short training.
-Cost: as BP, L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
+Cost: BP plus L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
 from __future__ import annotations

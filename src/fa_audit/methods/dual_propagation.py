@@ -1,13 +1,12 @@
 """Dual propagation: every state is a pair, nudged both ways; the pair's difference is the credit.
 
-    s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L
-    per sample
+    s_L^+ = h_L - (1 - alpha) beta dCE/dh_L,    s_L^- = h_L + alpha beta dCE/dh_L,
     s_l^+ = h_l + (1 - alpha) J_l(s_l^+)^T d_{l+1},    s_l^- = h_l - alpha J_l(s_l^-)^T d_{l+1},
     d_l = s_l^+ - s_l^-
     embedding and blocks descend -<d_{l+1}, alpha F_l(s_l^+) + (1 - alpha) F_l(s_l^-)> / beta,
     a_l = -d_{l+1} / beta
     one pass from the top down, `steps` fixed-point iterations from h_l in each layer;
-    F_l: h_l -> h_{l+1},    J_l: Jacobian of F_l
+    F_l: h_l -> h_{l+1},    J_l: Jacobian of F_l,    CE: loss of a single sample
 
 With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 + sum_l (P_l - M_l) / (4 beta).
 Here P_l sums ||s_{l+1}^+ - F_l(s_l)||^2 over s_l^+ and s_l^-, and M_l is the same with s_{l+1}^-.
@@ -18,7 +17,7 @@ a_l is the gradient.
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
     2402.08573), whose stable variant nudges s^+ by 1 - alpha and s^- by alpha, as here.
 Constants: beta 0.01, from the 2024 code for ImageNet32x32 with alpha 1/2; the 2023 code has beta 1,
-    which here would be a nudge as large as a cls token's state.
+    with which the nudge in vit_mini would be as large as the cls token's state.
 Ours: F_l is the whole block, and s_l needs `steps` iterations. A single one would leave J_l at h_l,
     and -d / beta would be the gradient at any beta. The authors' F_l is one layer, for which s_l
     has a closed form: the activation of its inputs from below and above. CE is linearised at h_L,

@@ -11,9 +11,9 @@ a_l is the gradient of `local_pred` on average over n. The credit of a single n 
 sqrt(d + 2) times as long and points almost anywhere, at a mean cosine of sqrt(2 / (pi d)).
 Audits see single draws, so this variance appears as cosines near 0.
 
-Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A; exact gradients of
-    local classifiers and one n a step as in their code (google-research, local_forward_gradient,
-    train_mixer_supervised.py).
+Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A. As in their code
+    (google-research, local_forward_gradient, train_mixer_supervised.py), local classifiers learn
+    from exact gradients, and n is drawn once per step.
 Ours: one n for a block, with exact gradients inside the block (theirs: every layer's preactivations
     are perturbed); one loss and one n for a state's vector (theirs: for each patch and group of
     channels); no normalisation before a classifier; the loss on h_0.

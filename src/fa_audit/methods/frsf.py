@@ -1,7 +1,7 @@
 """Fixed random-magnitude sign-symmetric feedback: signs of the weights, with fixed magnitudes.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
-    on the way back each W of head and blocks, also within a block, is replaced by M o sign(W),
+    on the way back every matrix or kernel W of blocks and head is replaced by M o sign(W),
     an elementwise product; M = |N(0, 1/fan_in)|, drawn once
 
 Source: Liao, Leibo, Poggio 2016; named frSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,

@@ -17,7 +17,7 @@ NOT_STATED = "not stated by the method"
 SYMBOLS = (
     "h_l: input of block l, h_L: input of the head; p: softmax of the logits, y: one-hot label,"
     " s = p - y, t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block"
-    " l with B in place of its weights W in the backward pass; in dCE/dh_L the head uses B, too"
+    " l with B in place of its weights W in the backward pass; the head's gradient then uses B, too"
 )
 # The start of every formula that carries the gradient at h_L down.
 _TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
@@ -185,7 +185,7 @@ INFO: dict[str, MethodInfo] = {
         summary="local losses, prediction and similarity: 0.01 local_pred + 0.99 local_sim",
         equation="a_l = (1 - beta) a_l^pred + beta a_l^sim",
         latex=r"a_l = (1 - \beta)\,a_l^{\mathrm{pred}} + \beta\,a_l^{\mathrm{sim}}",
-        feedback="learned linear classifier and map per block; torch's initialisation",
+        feedback="learned linear classifier and linear map per block; torch's initialisation",
         source="Nokland, Eidnes 2019",
         relative_time=2.1,
     ),
@@ -222,7 +222,7 @@ INFO: dict[str, MethodInfo] = {
         relative_time=27.0,
     ),
     "state_bridge": MethodInfo(
-        summary="state bridge: the credit is the gradient of the loss of a predicted last state",
+        summary="state bridge: credit is backpropagated through a net that predicts the last state",
         equation="a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y)",
         latex=r"a_l = \partial\mathrm{CE}(\mathrm{head}(G(\mathrm{LN}(h_l),t_l,s)),y)/\partial h_l",
         feedback="learned net G, shared by all blocks; torch's initialisation",
@@ -265,7 +265,7 @@ INFO: dict[str, MethodInfo] = {
         summary="signal propagation: labels pass through the network; layers match images to them",
         equation="a_l = d/dh_{l+1} CE(<h_{l+1}, t_{l+1}^c>, y),  t_0 = relu(LN(S c))",
         latex=r"a_l = \partial\,\mathrm{CE}(\langle h_{l+1}, t_{l+1}^c\rangle, y)/\partial h_{l+1}",
-        feedback="learned projection S of labels, forward weights above it; torch's initialisation",
+        feedback="learned projection S of labels, then the forward weights; torch's initialisation",
         source="Kohan, Rietman, Siegelmann 2022",
         relative_time=1.5,
     ),
@@ -302,7 +302,7 @@ def of_class(kind: type) -> MethodInfo:
     """
     names = {entry: name for name, entry in METHODS.items()}
     registered = MethodInfo()
-    # Reversed, so that the nearest registered class wins.
+    # Start at the farthest base class, so that the nearest registered class comes last.
     for base in reversed(kind.__mro__):
         name = names.get(f"{base.__module__}:{base.__qualname__}")
         registered = INFO[name] if name else registered

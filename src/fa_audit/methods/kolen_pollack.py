@@ -1,7 +1,7 @@
 """Kolen-Pollack: random feedback weights get the forward weights' updates and decay.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
-    on the way back each W of head and blocks, also within a block, is replaced by its partner B
+    on the way back every matrix or kernel W of blocks and head is replaced by its partner B
     dB = dW at every step, and the decay multiplies W - B by 1 - lr * decay: B converges to W
 
 AdamW's step depends only on the gradient, and its decay only on the weight. B gets W's gradient, so

@@ -6,7 +6,7 @@
     sim:     mean_j (S(M v)_ij - S(y)_ij)^2,
     S(u)_ij: cosine of u_i and u_j, each less its mean over features
     predsim: (1 - beta) pred + beta sim
-    embedding, blocks, A, b and M descend the sum over states, the head its cross-entropy
+    embedding, blocks, A, b and M descend the sum of all states' losses, the head its CE
 
 Credits are not normalised: each is the gradient of the loss that its block descends. In a ViT
 h_0's cls token is the same for all images, so that sim's gradient there is rounding error only.
@@ -44,7 +44,7 @@ class LocalPred(Method):
         state = nn.ModuleList()
         with layer_seed(generator):
             for d in state_widths(network):
-                # Both are drawn, even if one is dropped: all losses start from the same nets.
+                # Create both, even if one is unused: every loss then starts from the same weights.
                 nets = {"pred": nn.Linear(d, network.classes), "sim": nn.Linear(d, d, bias=False)}
                 state.append(nn.ModuleDict({kind: nets[kind] for kind in self.kinds}))
         return state

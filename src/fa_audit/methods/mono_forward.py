@@ -3,7 +3,7 @@
     G_l = relu(v) M_l^T,    v: vector of h_{l+1},    M_l in R^{C x d}, learned
     a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];
     embedding: the same on h_0, with its own matrix
-    embedding, blocks and matrices descend the sum over states; each loss reaches only its own layer
+    embedding, blocks and matrices descend the sum of all states' CE; each reaches only its layer
 
 Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
 class and no gradient. M reads the state after a ReLU, as the local nets of Nokland and

@@ -1,11 +1,11 @@
 """Predictive coding: states relax towards prediction and label; the remaining error is the credit.
 
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - F_l(h_l)||^2 + CE(head(h_L), y)
-    per sample
     from the forward pass, where all errors are 0, T steps h <- h - alpha dE/dh; embedding and
         blocks then descend E
     a_l = F_l(h_l) - h_{l+1}, at equilibrium a_{l-1} = J_l^T a_l and a_{L-1} = dCE/dh_L;
-    embedding: embed(x) - h_0;    F_l: block l with its skip,    J_l: Jacobian of F_l
+    embedding: embed(x) - h_0;    F_l: block l with its skip,    J_l: Jacobian of F_l,
+    E: energy of a single sample
 
 This is EP's nudged phase with beta 1. With `fixed`, predictions, Jacobians and dCE/dh_L stay those
 of the forward pass. The errors then relax to the exact gradients by a_{l-1} <- a_{l-1} - alpha
@@ -55,9 +55,7 @@ class PredictiveCoding(Method):
         return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def _fixed_errors(self, network: Network, free: States, labels: Tensor) -> States:
-        """Return the relaxed errors of all states, shaped like states, with predictions held at the
-        forward pass `free`.
-        """
+        """Return each state's relaxed error; the predictions stay those from the states `free`."""
         free = tuple(h.requires_grad_() for h in free)
         with torch.enable_grad():
             loss = F.cross_entropy(network.head(free[-1]), labels, reduction="sum")

@@ -1,7 +1,7 @@
 """Uniform sign-symmetric feedback: gradients travel back through the signs of the weights.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
-    on the way back each W of head and blocks, also within a block, is replaced by
+    on the way back every matrix or kernel W of blocks and head is replaced by
     sign(W) / sqrt(fan_in)
 
 Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao,

@@ -1,7 +1,7 @@
 """Weight mirror: noise through every layer teaches its feedback weights to mirror its weights.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
-    on the way back each W of head and blocks, also within a block, is replaced by its partner B
+    on the way back every matrix or kernel W of blocks and head is replaced by its partner B
     dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once after every minibatch
 
 E[y xi^T] = sigma^2 W, so that B tends to (sigma^2 eta / decay) W. A kernel counts as the matrix
@@ -26,7 +26,7 @@ from fa_audit.methods.fa_layerwise import FALayerwise
 from fa_audit.methods.method import Network
 from fa_audit.methods.transport import fan_in, partnered_weights
 
-# A divisor: with fan_in / 6 or more noise vectors a step, B comes within 10 degrees of any W.
+# A step draws at least fan_in / FEWEST noise vectors: B then comes within 10 degrees of any W.
 FEWEST = 6
 
 

@@ -64,7 +64,7 @@ class NotWhole(AuditError):
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
-    """Return a view of `model` that shares its parameters and runs its own forward pass.
+    """Return a network that shares the parameters of `model` and runs the model's forward pass.
 
     Args:
         model: any module whose forward takes one batch and returns outputs ``(B, ...)``.
@@ -95,8 +95,8 @@ class DescribedNetwork(Network):
     Attributes:
         model: the module that a pass calls.
         inner: the model whose modules the description names.
-        places: where the states are; a place that is reached several times has several states.
-        names: the places of ``h_0..h_L``, in the order in which a pass reaches them.
+        places: where states are taken, each place once.
+        names: for ``h_0..h_L`` the names of their places; a place reached twice has two states.
         shapes: the shapes of ``h_0..h_L`` for the batch that `describe` got.
         past: for every state, how much of the outputs' dependence on the input bypasses the state:
             from 0, nothing, to 1, everything; None if samples are too alike.
@@ -142,7 +142,7 @@ class DescribedNetwork(Network):
         return over(h, dim=positions) if positions else h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Move the vector that `read` takes from `h` by `delta` ``(B, d)``; keep the shape."""
+        """Add `delta` ``(B, d)`` to the vector that `read` takes from `h`; return the new state."""
         if self._reads_token(h):
             moved = h.clone()
             moved[:, TOKENS[self.reads]] += delta
@@ -166,8 +166,8 @@ class DescribedNetwork(Network):
             # The model's own code may use a block's input for its skip, too, so the gradient must
             # be taken at this very tensor.
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
-                # Nothing before h_0 needs a gradient. Multiplied by 1, since the model may change
-                # it in place, which torch refuses for a leaf.
+                # Nothing before h_0 needs a gradient. Multiply by 1, since a model may change h_0
+                # in place, and torch refuses to change a leaf.
                 h = h.detach().clone().requires_grad_() * 1
             if not h.requires_grad:
                 raise self._error(
@@ -177,7 +177,7 @@ class DescribedNetwork(Network):
                     " docs/recipes.md shows how to leave a detach() out."
                 )
             states.append(h.detach().clone())
-            # If the model changes h in place later, this edge still belongs to its present value.
+            # If the model changes h in place later, this edge still belongs to the present value.
             points.append(get_gradient_edge(h))
             return h
 
@@ -213,7 +213,7 @@ class DescribedNetwork(Network):
             if len(states) == layer:
                 # Pass a copy, since `change` may write to its argument.
                 value = change(h.clone())
-                # Write in place, since a skip may use the same tensor.
+                # Write in place, so that a skip that holds this tensor reads the new value, too.
                 if not _overwritten(h, value, owned):
                     h = value
             states.append(h)
@@ -365,8 +365,8 @@ class DescribedNetwork(Network):
             check_repeats(self, x)
             raise self._error(
                 "forward= returns other outputs than the model's own forward:"
-                f" {apart(own, logits):.2g} of the output norm apart. Expected the same pass, with"
-                " its states marked."
+                f" {apart(own, logits):.2g} of the output norm is the difference. Expected the same"
+                " pass, with its states marked."
             )
 
     @torch.no_grad()
@@ -374,8 +374,7 @@ class DescribedNetwork(Network):
         """Measure how much of the outputs' dependence on the inputs bypasses each state.
 
         Raises:
-            AuditError: more than `WHOLE` bypasses a state, and the description does not allow this
-                by ``partial=True``.
+            AuditError: the share that bypasses a state exceeds `WHOLE`, without ``partial=True``.
         """
         few = x[:_FEW] if runs_on(self, x[:_FEW]) else x
         logits, states = self(few, return_hidden=True)
@@ -463,7 +462,8 @@ def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     """Return ``||found - expected|| / ||own - expected||``, at most 1.
 
-    Return None if `own` and `expected` are alike or not finite.
+    `own` are outputs before samples exchange states, `found` those after, and `expected` the `own`
+    outputs of each state's sample. Return None if `own` and `expected` are alike or not finite.
     """
     if found.shape != expected.shape:
         return None
@@ -497,7 +497,7 @@ def check_repeats(network: Network, x: Tensor) -> None:
             f"{type(getattr(network, 'inner', network)).__name__}: two forward passes of the same"
             f" inputs in evaluation mode differ by {apart(first, second):.2g} of the output"
             " norm; expected no difference. Turn off dropout (training=self.training), noise and"
-            " counters of passes."
+            " anything that changes from pass to pass."
         )
 
 

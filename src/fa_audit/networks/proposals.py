@@ -81,9 +81,9 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     """Find descriptions of `model` in which nothing bypasses a state; return the best first.
 
     Candidates are the modules of one class, or the children of one container, that run one after
-    another. A description is kept if it covers at least 0.8 times as many layers as the best one.
-    Descriptions whose states all have the same number of dimensions come first, then those with
-    most blocks. The model is left as it was.
+    another. A description is kept if it covers at least 0.8 times as many layers as the
+    description that covers most. Descriptions whose states all have the same number of dimensions
+    come first, then those with most blocks. The model is left as it was.
 
     Args:
         model: any module.
@@ -173,8 +173,8 @@ def _fitting(
 ) -> DescribedNetwork | None:
     """Describe the model by the modules `names`; return None if information bypasses the states.
 
-    If one pattern matches all modules, `Description` says where the states are; otherwise they are
-    the modules' outputs or inputs, whichever have more layers between the first and the last. Data
+    If one pattern matches all modules, `Description` decides whether their inputs or outputs are
+    the states. Otherwise both are tried, and the description that covers more layers is kept. Data
     and outputs are not states: if nothing fits, the module that reads the data (embedding) or
     returns the outputs (head) is left out, and the remaining modules are tried.
     """
@@ -255,7 +255,6 @@ def _general(model: nn.Module, names: Names) -> str:
     parts = [name.split(".") for name in names]
     if len(set(map(len, parts))) > 1:
         return ""
-    # If the pattern matches other modules, too, return none: `_pattern` then lists the names.
     *outer, last = map(_shared, zip(*parts))
     for end in ("*", last):
         pattern = ".".join([*outer, end])

@@ -169,7 +169,7 @@ def order_of(model: nn.Module, run: Callable[[], Any]) -> list[Place]:
         order.append(place)
         return h
 
-    # Watch inputs, not outputs: a container returns its output only after its modules ran.
+    # Watch inputs, so that a container comes before its modules; its output comes after theirs.
     every = [Place(module, name, True) for name, module in model.named_modules() if name]
     with visited(every, visit), torch.no_grad():
         run()
@@ -331,7 +331,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if token:
         expected = token
     elif reads in TOKENS and network.shapes[-1][1] > 1:
-        expected = "spatial mean, here over the tokens, or all features"
+        expected = "spatial mean (here over the tokens) or all features"
     elif turned:
         expected = f"a mean over the dimensions {listed(map(str, channels))}, or all features"
     else:
@@ -358,9 +358,9 @@ def reading_of(network: Any, x: Tensor) -> str:
 
 
 def _token_of(network: Any, x: Tensor) -> str:
-    """Return the only token of the last state on which the outputs depend; empty if there are more.
+    """Return the token that alone decides the outputs, by its name in `TOKENS`; empty if none does.
 
-    The other tokens become NaN, which reaches the outputs even through weights of zero.
+    All other tokens become NaN, which reaches the outputs even through weights of zero.
     """
     shape = network.shapes[-1]
     if len(shape) != 3 or shape[1] == 1:

@@ -77,7 +77,7 @@ class Reference:
         states: vectors of ``h_0..h_L``, each ``(B, d)``.
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
-        finite: whether all logits, states and gradients at the states are finite, also in entries
+        finite: whether all logits, states and gradients at the states are finite, even in tokens
             that the vectors leave out.
         positions: how many positions each state's vector averages; 1 if it averages none. Divided
             by this number, a gradient is the mean over positions instead of the sum.
@@ -100,7 +100,7 @@ def reference(
     """Run a batch, and return its states and the true gradient at every state.
 
     It does not change ``.grad``, and works with frozen parameters and inside ``torch.no_grad()``.
-    The batch is not split to save memory, because a loss need not be a mean over samples.
+    The whole batch runs at once, because a loss need not be a mean over samples.
 
     Raises:
         AuditError: the loss fails or is not a scalar.

@@ -69,7 +69,7 @@ class Learner:
         return Optimiser(groups, self.spec.lr, self.spec.optimiser, self._clips())
 
     def _clips(self) -> list[tuple[list[nn.Parameter], float]]:
-        """Return groups of parameters to clip together, each with its largest gradient norm."""
+        """Return groups of parameters, each with the norm to which its gradients are clipped."""
         network, spec, state = self.network, self.spec, list(self.state.parameters())
         if spec.clip:
             return [([*network.parameters(), *state], spec.clip)]

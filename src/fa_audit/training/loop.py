@@ -143,9 +143,9 @@ def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
     moved = thawed or [n for n, p in drawn.items() if not torch.equal(p, parameters[n])]
     if moved:
         raise AuditError(
-            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or"
-            " thawed after training; expected their initial values. Let only the engine change the"
-            " network's parameters."
+            f"method '{learner.spec.method}': frozen {listed(moved, most=3)} changed or thawed in"
+            " training; expected the initial values and requires_grad=False. Let only the engine"
+            " change the network's parameters."
         )
 
 

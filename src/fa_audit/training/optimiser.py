@@ -81,7 +81,7 @@ class Optimiser:
                     moments.append(self._moments_of(index, parameter))
             first += len(parameters)
             if learning:
-                # Multiplying by 1, too, would make a new tensor on the device in every step.
+                # Even multiplying by 1 would make a new tensor on the device in every step.
                 lr = self.lr if rate == 1 else self.lr * rate
                 self._move(learning, moments, lr, decay)
 

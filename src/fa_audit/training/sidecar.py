@@ -29,7 +29,7 @@ class Provenance(Tolerant):
 
 
 class Baseline(Tolerant):
-    """a baseline's file, or what a training writes beside its checkpoint"""
+    """a baseline's JSON, or a checkpoint's sidecar"""
 
     spec: SpecFile
     digest: Text
@@ -39,7 +39,7 @@ class Baseline(Tolerant):
 
 
 class Sidecar(Baseline):
-    """what a training writes beside its checkpoint"""
+    """a checkpoint's sidecar"""
 
     fingerprint: Text
     seconds: float = Field(ge=0, le=1e12, description="a number of seconds")
@@ -93,7 +93,7 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
 
     Raises:
         AuditError: the file belongs to another run, for instance because the configuration was
-            edited while a killed workflow's training went on.
+            edited during the training.
     """
     # A file leaves out options that have their defaults.
     theirs, ours = DEPARTURES | found.to_dict(), DEPARTURES | expected.to_dict()
