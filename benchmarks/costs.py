@@ -10,9 +10,9 @@ A row of benchmarks/costs.json is a network with its data and batch size, a meth
 blocks are frozen or left out. A row that exists is measured again only with --again. The time of an
 epoch is the median time of a training step times the number of steps, plus one evaluation of the
 whole test set, extrapolated from a batch. Audits are timed for backpropagation only, long audits
-on an eighth of their images. Every row is measured in a new process, whose peak memory up to here
-is recorded. Steps of the row and of backpropagation are then timed in turn for the ratio of their
-times: a busy machine slows both alike.
+on an eighth of their images. Every row is measured in a new process. When these times and the peak
+memory of the process are known, steps of the row and of backpropagation are timed in turn for the
+ratio of their times: a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CONFIGURATIONS = [
     ROOT / name for name in ("config.yaml", "configs/demo.yaml", "configs/gallery.yaml")
 ]
 STEPS, ENOUGH = 20, 1.5  # steps to time; stop earlier after so many seconds
-LONG, SHARE = 0.2, 8  # if a step takes more seconds, one in SHARE of an audit's images is timed
+LONG, SHARE = 0.2, 8  # if a step takes more seconds, audits are timed on 1 / SHARE of their images
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def store(kind: str, row: Mapping[str, Any]) -> None:
 
     Args:
         kind: the kind of device, ``cpu`` or ``gpu``.
-        row: the fields `DECIDING`, and the measured costs.
+        row: the fields that `DECIDING` names, and the measured costs.
     """
     stored = read_json(STORED) if STORED.exists() else {}
     rows = {cost_key(old): old for old in stored.get(kind, [])} | {cost_key(row): dict(row)}
@@ -204,8 +204,8 @@ def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def times(learner: Learner, bp: Learner, data: Dataset, device: str) -> float:
-    """Return the time of a training step divided by bp's: the median over pairs of steps, since a
-    busy machine slows both of a pair.
+    """Return the learner's time per step divided by bp's, as the median over pairs of steps: a busy
+    machine slows both steps of a pair.
     """
     return round(median(own / other for own, other in in_turn([learner, bp], data, device)), 2)
 
@@ -221,7 +221,7 @@ def in_turn(learners: Sequence[Learner], data: Dataset, device: str) -> list[tup
 
 
 def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]:
-    """Return a function that takes the learner's next training step."""
+    """Return a function that runs the learner's next training step."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
     batches = training_batches(
         data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness
@@ -252,7 +252,7 @@ def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
-    """Return the time of an audit, estimated from one in `share` of its images."""
+    """Return the time of an audit, estimated from 1 / `share` of its images."""
     batches = evaluation_batches(data, BATCH_SIZE // share, BATCHES)
 
     def protocol() -> None:

@@ -52,7 +52,7 @@ def timed(spec: RunSpec, samples: int, device: str) -> tuple[float, float, str]:
 
 
 def side_by_side(count: int, spec: RunSpec, samples: int, device: str) -> tuple[float, set[str]]:
-    """Run `count` trainings at once; return their samples per second and the digests of `timed`."""
+    """Run `count` trainings at once; return their total samples per second, and their digests."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, context, share, (context.Barrier(count),)) as pool:
         futures = [pool.submit(timed, spec, samples, device) for _ in range(count)]
@@ -61,7 +61,7 @@ def side_by_side(count: int, spec: RunSpec, samples: int, device: str) -> tuple[
 
 
 def main() -> None:
-    """Print a line for every number of runs."""
+    """For each number in ``--runs``, time that many trainings at once and print a line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

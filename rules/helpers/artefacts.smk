@@ -54,7 +54,7 @@ def origin_of(section, name):
 
 
 def in_report(path, category, subcategory=None, **labels):
-    """Return an output as `snakemake --report` shows it: in a folder, with labels."""
+    """Mark an output for `snakemake --report`, with its category and labels."""
     labels["format"] = path.rpartition(".")[2]
     caption = "../report/caption.rst"  # relative to the rule's file
     return report(path, caption=caption, category=category, subcategory=subcategory, labels=labels)

@@ -46,7 +46,7 @@ def readable(function):
 
 PROJECT = Path(readable.__code__.co_filename).resolve().parents[2]  # the folder of the Snakefile
 LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
-# Jobs import this library and the user's own code, in a conda environment, too.
+# Jobs import this library and the user's own code, even in a conda environment.
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
@@ -95,10 +95,10 @@ readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# Snakemake deletes the outputs of a failed job and still records it as done (docs/workflow.md).
-# Jobs therefore have a parameter `origin`, a digest of all that their inputs are made from. If a
-# job fails after an edit, the jobs that read its outputs have a new `origin`, so that they run and
-# ask for the lost outputs.
+# Snakemake deletes the outputs of a failed job and records the job as done. It makes the outputs
+# again only if a stale job reads them (docs/workflow.md). Jobs therefore have a parameter `origin`,
+# a digest of all that their inputs are made from: if a job fails after an edit, the later jobs are
+# stale and ask for the deleted outputs.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 

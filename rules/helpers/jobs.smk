@@ -28,7 +28,7 @@ def on_cluster():
     """Return whether cluster nodes run the jobs; this machine's devices then do not matter."""
     if DRY_RUN:  # a dry run hides its executor; clusters take --jobs instead of --cores
         return LIMITS["_nodes"].value is not None
-    # Outside a dry run --jobs tells nothing: one machine accepts it, too, beside --cores.
+    # Outside a dry run, --jobs does not imply a cluster: one machine takes --jobs, too.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 

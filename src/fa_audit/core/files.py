@@ -104,7 +104,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write indented JSON atomically. Replace NaN and infinities with `as_json` first.
+    """Write indented JSON atomically. Pass values with NaN or infinities through `as_json` first.
 
     Raises:
         ValueError: a value is NaN or infinite.
@@ -300,9 +300,9 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
                 raise
             raise AuditError(
                 f"{path}: not locked ({error.strerror}): the file system of"
-                f" '{path.parent.absolute()}' has no locks, which keep two processes from the"
-                " same files. Have them enabled (Lustre: mount option flock; NFS: lockd), or work"
-                " in a copy of the project elsewhere."
+                f" '{path.parent.absolute()}' has no locks, so two processes could write the same"
+                " files. Have locks enabled (Lustre: mount option flock; NFS: lockd), or work in a"
+                " copy of the project elsewhere."
             ) from error
         with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed
             os.ftruncate(stream.fileno(), 0)

@@ -18,8 +18,8 @@ _held = contextlib.ExitStack()  # locks, held until the process ends, however it
 
 
 def check_writable(roots: Iterable[str | Path]) -> None:
-    """Check that files can be written in `roots` and the readable folders below; missing roots are
-    fine.
+    """Check that files can be written in `roots` and the folders below. A root may be missing;
+    unreadable folders below are not checked.
 
     Raises:
         AuditError: a folder cannot be written to, or something else is in its place.
@@ -29,7 +29,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
             raise AuditError(
                 f"{root}: found no folder; a file or a broken link is in its place. Move it away."
             )
-        # os.walk skips an unreadable `root`, so check it here; if missing, it will be made in '.'.
+        # os.walk skips an unreadable root, so check it here; a missing root will be made in '.'.
         first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

@@ -54,7 +54,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
     limit, gpus, jobs = limits.get("gpu"), visible_gpu_count(), jobs_per_gpu()
     if limit is None:
         raise AuditError(
-            "no limit of GPU jobs: --resources and other profiles replace the limit of "
+            "found no limit of GPU jobs: --resources or another profile replaced the one in "
             "profiles/default. Add"
             f" --resources gpu={gpus * jobs} (gpu=0: compute on the CPU)."
         )
@@ -129,8 +129,8 @@ def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) 
         )
     if limits.get(cap) is None:
         raise AuditError(
-            f"no limit of GPUs ({cap}): another profile or --resources overrides the limit in"
-            f" profiles/slurm. Add {cap}={USUAL} to --resources."
+            f"found no limit of GPUs ({cap}): --resources or another profile replaced the one in"
+            f" profiles/slurm. Add --resources {cap}={USUAL}."
         )
     if limits[cap] == 0:
         raise AuditError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# The working folder first; then links to the checkout, or files in an installed package.
+# `provided` holds links to the checkout's files, or, in an installed package, copies of them.
 _PLACES = (Path(), PACKAGE / "provided")
 
 

@@ -123,7 +123,7 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return an error that ends by naming the failed line of user code, or else with `without`."""
+    """Return an error that ends with the failed line of user code; if unknown, with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 

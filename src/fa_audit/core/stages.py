@@ -2,8 +2,8 @@
 
 A digest is a parameter of the stage's jobs: if it changes, their results are made again. Comments,
 docstrings, layout, log messages and errors change no result and are left out. For trainings and
-audits, the wording of the package's other sentences is left out, too: it changes no number.
-Imports no torch.
+audits, the package's string literals of three or more words are left out, too: they change no
+number. Imports no torch.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _UNREAD = {"ctx", "kind", "type_comment", "msg"}
 
 @cache
 def code_digest(stage: str, *entries: str) -> str:
-    """Return a digest of all code that a stage runs, followed by the names in `entries`.
+    """Return one text: a digest of all code that a stage runs, then the names in `entries`.
 
     Args:
         entries: ``package.module:Object`` of the methods, networks, data sets, figures or tables
@@ -243,8 +243,8 @@ def _content(path: Path, texts: bool) -> str:
     """Return a digest of the parts of a file that can change a result.
 
     Args:
-        texts: whether the wording of this package's sentences counts. Texts in user's files always
-            count, and so do strings of one or two words, such as the codes of warnings.
+        texts: whether this package's string literals of three or more words count. Shorter
+            literals, such as codes of warnings, and all literals in users' files always count.
     """
     if path.suffix != ".py":
         return sha256_of(path)

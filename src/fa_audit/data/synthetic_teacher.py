@@ -9,9 +9,9 @@ blocks stays near chance, and only trained blocks help. Standardised outputs mak
 equally frequent.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
-they do not say how it is made, and this teacher is our own. The set is small because DFA's states
-grow with every training step: D1 does not fire after 20 epochs, but fires after the paper's 80
-(docs/methods.md). The split is fixed, so that a run's seed changes the student only.
+they do not say how it is made, and this teacher is our own. DFA's states grow with every training
+step. The set is small, so that 20 epochs have too few steps for D1 to fire; after the paper's 80
+epochs D1 fires (docs/methods.md). The split is fixed, so a run's seed changes the student only.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def to_csv(table: Table) -> str:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    assert table.values is not None, "found a table without values; expected one with `values`"
+    assert table.values is not None, "a CSV needs a table with `values`"
     return str(table.values.map(_inert).to_csv(index=False, lineterminator="\n"))
 
 
@@ -90,7 +90,7 @@ def to_text(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-    """Format a page that holds only the table, for the report."""
+    """Format an HTML page with the table, for `snakemake --report`."""
     import pandas as pd
 
     frame = pd.DataFrame(rendered(table, PLAIN), columns=table.columns)

@@ -37,7 +37,7 @@ BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 
 
 def _accepted_by(check: Callable[[Any], Any]) -> AfterValidator:
-    """Return a validator that leaves a value as it is unless `check` raises an error."""
+    """Return a validator that keeps a value as it is; `check` may raise an error."""
 
     def accepted(value: Any) -> Any:
         check(value)

@@ -65,12 +65,11 @@ class Costs:
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Estimate the hours of a training; None if neither it nor backpropagation on its network
-        was measured.
+        """Estimate the hours of a training; None if it has epochs and no time below was measured.
 
-        For an unmeasured training, use the time of its method without frozen blocks, or else the
-        time of backpropagation multiplied by the method's declared `relative_time`. Penalties and
-        random targets add next to nothing.
+        Take the first measured time: of this training, of its method without frozen blocks, or of
+        backpropagation on its network, multiplied by the method's declared `relative_time`.
+        Penalties and random targets add next to nothing.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)

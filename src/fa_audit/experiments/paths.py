@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.writers import TABLES
 
-# Ending of the record of code and inputs beside each figure and table.
+# NAME.origin.json beside each figure and table records the code and inputs that made it.
 ORIGIN = ".origin.json"
 # The lock that a workflow holds while it works in the folder.
 LOCK = "results/.lock"

@@ -24,7 +24,7 @@ with --device cuda on a GPU."""
 def plan_table(
     grid: Grid, costs: Costs, networks: Mapping[RunKey, bool], audits: Mapping[RunKey, bool]
 ) -> str:
-    """Return the table as text: a row per entry of `settings`; a training counts in its first row.
+    """Return the table as text: a row per entry of `settings`, and a note on the columns.
 
     Args:
         networks, audits: every network and audit that the targets need -> whether it is
@@ -100,7 +100,7 @@ def _torch_of(keys: Iterable[RunKey]) -> set[str]:
 
 
 def _replaced_settings(grid: Grid, keys: Iterable[RunKey]) -> list[str]:
-    """Return the settings whose first network in results/ has another specification than now."""
+    """Return the settings whose first network in results/ lacks its specification in `grid`."""
     first: dict[str, bool] = {}
     for key in keys:
         # One sidecar is enough: a setting's networks differ in the run's options and seed only.

@@ -51,9 +51,9 @@ _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
-# Columns of the tidy tables with which a published number may be compared, grouped by the fields
-# (`layer`, `epoch`) that its entry must have. Each column has its possible answers: several for a
-# verdict, none for a number, `NEVER` for an epoch that may not exist.
+# Columns of the tidy tables with which a published number may be compared. A key names the fields
+# (`layer`, `epoch`) that an `Entry` for these columns must have. A tuple lists the answers of a
+# verdict, or `NEVER` for an epoch that may not exist; it is empty for other numbers.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -102,7 +102,7 @@ class Entry(Strict):
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
         repeats: what this number restates, in words; it is then not counted.
-        decides: whether the number should tell the setting's script from the paper's other scripts.
+        decides: whether the number should show which script produced the setting's numbers.
     """
 
     quantity: str
@@ -223,10 +223,11 @@ _ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$")]
 
 
 class Experiment(Strict, extra="allow"):
-    """A published experiment: its script, the reason to assume that script, and as extra fields
-    the keys of a setting in a configuration.
+    """A published experiment. Extra fields are the keys of a setting in a configuration.
 
     Attributes:
+        script: the paper's script that is assumed to have trained the networks.
+        reason: why.
         excluded: why its numbers are shown but not counted; empty if they count.
     """
 
@@ -272,10 +273,10 @@ class Published(Strict):
         return grids
 
     def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:
-        """Return a run's specification, as JSON types, in the version that a script trains.
+        """Return the specification by which a script of the paper trains a run, as JSON types.
 
         Args:
-            script: the script's name; default the one that the setting's experiment names.
+            script: the script's name; default the setting's `Experiment.script`.
         """
         return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 

@@ -294,7 +294,7 @@ class RunSpec:
         options = tuple(pair for pair in self.architecture_options if pair[1] is not None)
         object.__setattr__(self, "architecture_options", options)
         validated(SpecFile, self.to_dict(), "run specification")
-        # Equal specifications must have equal digests: 0, 0.0 and -0.0 are written differently.
+        # Turn 1 into 1.0 and -0.0 into 0.0, or equal specifications would have different digests.
         for field in fields(self):
             if type(field.default) is float:
                 object.__setattr__(self, field.name, float(getattr(self, field.name)) + 0.0)
