@@ -66,8 +66,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="size of the test set, which gives D3 an interval; default unknown",
     )
-    words = "the model's HookPoints, else the best proposal of `fa-audit describe`"
-    add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default {words}")
+    words = "the model's HookPoints or, without any, the best proposal of `fa-audit describe`"
+    add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default: {words}")
     add(
         "--reads",
         help="the part of a state that the head reads; default: all features if HookPoints mark the"
@@ -211,8 +211,8 @@ def _accuracy(option: str, text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError as error:
         raise AuditError(
-            f"{option}: found '{text}'; expected the baseline's accuracy, from 0 to 1 (a .json only"
-            " with a checkpoint)."
+            f"{option}: found '{text}'; expected the baseline's accuracy, from 0 to 1. Only the"
+            " audit of a checkpoint takes a baseline's .json."
         ) from error
 
 

@@ -68,7 +68,9 @@ def caption(kind: str) -> str:
         return ""
     docstring = _docstring(_DRAWN[kind]) if kind in _DRAWN else documentation("kind", {}, kind)
     if not docstring:
-        raise AuditError(f"no caption of '{kind}' for the report: write a docstring.")
+        raise AuditError(
+            f"'{kind}': found no docstring; expected one as its caption in the report."
+        )
     return docstring.partition("\n\n")[0]
 
 

@@ -24,7 +24,7 @@ class Comparison:
 
     Attributes:
         verdict: agrees, differs or not run.
-        rule: the rule by which they were compared, with its numbers.
+        rule: the rule of the comparison, with its numbers.
         reproduced: mean over seeds; for a verdict the seeds' answers; for an order the ranked runs.
         summary: mean, deviation and interval, if the number is a mean.
         distance: distance of a mean from the published value, in units of what the rule allows.
@@ -89,7 +89,7 @@ def combined(entry: Entry, measured: Measured) -> Measured:
 def _value(entry: Entry, values: Sequence[float]) -> Comparison:
     """Compare the mean with the published one.
 
-    They may differ by two pooled deviations if both have a deviation, else by `tolerance`.
+    They may differ by two pooled standard deviations, or by `tolerance` if one has no deviation.
     """
     own = summarise(values)
     allowed = entry.tolerance

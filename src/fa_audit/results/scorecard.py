@@ -75,9 +75,9 @@ def scorecard(
 
 
 def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
-    """Return the row of a published number, compared with runs of its setting's script.
+    """Compare a published number with our runs, and return its row.
 
-    If that script has no runs, runs of another script are compared.
+    The compared runs were trained by the setting's script or, without any, by another script.
     """
     setting = published.settings[entry.setting]
     # First the setting's script, since the first script that has runs is compared.
@@ -190,7 +190,7 @@ def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
     """Return one row per claim: name, sentence, verdict, counts of its numbers in words, and seeds.
 
-    The numbers of kind bound, verdict or order decide a claim; without any, all its numbers do.
+    A claim's bounds, verdicts and orders decide it; if it has none of these, all its numbers do.
     """
     found = []
     for name, sentence in published.claims.items():

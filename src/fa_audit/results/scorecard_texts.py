@@ -65,7 +65,10 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
         cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
         tables.append(Table("The paper's claims", _CLAIMS, tuple(cells)))
     if len(different):
-        title = f"Different, and why ({len(different)}, {len(counted(different))} in the headline)"
+        title = (
+            f"Different, and why ({len(different)} numbers; the headline counts"
+            f" {len(counted(different))} of them)"
+        )
         tables.append(Table(title, _NUMBERS, tuple(map(_cells, different.to_dict("records")))))
     return text + "\n".join(f"## {formats.to_markdown(table)}" for table in tables)
 
@@ -92,6 +95,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def mean_text(value: Any, deviation: float | None, n: int) -> str:
-    """Format a mean with its deviation, or else a text; append the number of seeds."""
+    """Format a mean with its deviation, or an answer in words; append the number of seeds."""
     spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
     return f"{number(value)}{spread} (n = {n})"

@@ -41,14 +41,14 @@ def with_standings(tidy: Tidy) -> Tidy:
 
 
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the trained runs with their margins over own frozen blocks and bp+frozen.
+    """Return the trained runs with two margins: over their own frozen blocks, and over bp+frozen.
 
     A baseline is a run with frozen blocks in the same setting; its learning rate may differ. If
     there is none, the baseline in the run's audit is used.
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # Snapshots keep the baselines of their audits: frozen blocks after the same epoch.
+    # A snapshot is compared with frozen blocks after the same epoch: the baselines in its audit.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # Of several baselines the most accurate counts: a weak one would make the margin too large.

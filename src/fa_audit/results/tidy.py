@@ -1,7 +1,7 @@
 """Write and read audits as four tidy tables: runs, layers, trajectories, and work.
 
-Figures, tables, boards and the scorecard use `read_tidy`, which reads audits packed by setting.
-The CSV files are for other programs.
+Figures, tables, boards and the scorecard call `read_tidy`, which makes the tables from the files
+audits.json and trajectories.csv of each setting. The other CSV files are for other programs.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def read_audits(paths: Sequence[str | Path]) -> list[Audit]:
 
 
 def _by_run(audits: Iterable[Audit]) -> list[Audit]:
-    """Sort audits; `group_of` checks that the audits of one run differ only in the seed."""
+    """Sort audits by setting, run and seed; check that a run's audits differ only in the seed."""
     ordered = sorted(audits, key=key_of)
     for _, seeds in groupby(ordered, lambda audit: (audit.setting, audit.run)):
         group_of(list(seeds))
@@ -423,7 +423,7 @@ def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a table that `write_tables` wrote.
+    """Read a CSV file, such as a table that `write_tables` wrote.
 
     Raises:
         AuditError: the file is missing, or is not a CSV with a header.

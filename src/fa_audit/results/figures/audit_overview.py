@@ -81,8 +81,8 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
     kind = CHECKS[check]
     low, high = runs[f"{check}_interval_low"], runs[f"{check}_interval_high"]
     if column == "accuracy":
-        # Shift the margin's interval to the accuracy. It then contains the tick, which is the
-        # accuracy that D3 asks for, if D3 is borderline.
+        # Shift the margin's interval to the accuracy. If D3 is borderline, the shifted interval
+        # contains the tick, the accuracy that D3 asks for.
         frozen = runs[f"{kind.baseline}_frozen_acc"]
         low, high = low + frozen, high + frozen
     looks = style.run_styles(order)

@@ -22,9 +22,9 @@ _MARKS = {
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     """Published numbers against ours, of the same network, data, training and seeds. A row is a
     setting; its name says how many of the compared numbers agree, and how many have no run. A mark
-    is a number, placed at its distance from the published number; distances from -1 to 1 agree.
-    Numbers beyond the axis are drawn at its edge. Bounds, verdicts and orders have no distance;
-    they are only counted.
+    is a number, placed at its distance from the published one, in units of the largest distance
+    that agrees; so marks from -1 to 1 agree. Numbers beyond the axis are drawn at its edge.
+    Bounds, verdicts and orders have no distance; they are only counted.
     """
     count = counted(rows)
     settings = dict(list(count.groupby("setting", sort=False)))

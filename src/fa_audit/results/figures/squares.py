@@ -1,4 +1,4 @@
-"""Grids of squares with a text in each: verdicts, withdrawals and ranks of runs."""
+"""Grids of squares, each with a text: a run's verdict, its withdrawn claims, or its rank."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def verdict_matrix(
     return figure
 
 
-# A strategy is a rule by which a reader withdraws ("walks back") the claim about a network. The
-# first two are what papers of the field usually report (Hao, Wan, Zhai 2026).
+# Kinds of report, by which a reader withdraws ("walks back") the claims about some networks. Papers
+# of the field usually report as the first two do (Hao, Wan, Zhai 2026).
 _STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",
@@ -138,11 +138,11 @@ def triangulation(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """Do four measures of a credit rank the runs alike? A square has the rank (1 is best and
-    darkest) and in parentheses the mean over seeds, with their number if some have no value; n/a
-    means no value. Cosine of credit and gradient, perturbation correlation, and nudging (change of
-    the loss after a small step against the credit) are means over the blocks l >= 1 of the trained
-    network. The loss decrease is the mean training loss of the first epoch minus that of the last.
-    Rows are sorted by the first measure.
+    darkest) and in parentheses the mean over seeds. "2/3 seeds": only two of three seeds have a
+    value; "n/a": none has. Cosine of credit and gradient, perturbation correlation, and nudging
+    (change of the loss after a small step against the credit) are means over the blocks l >= 1 of
+    the trained network. The loss decrease is the mean training loss of the first epoch minus that
+    of the last. Rows are sorted by the first measure.
     """
     measures = list(_MEASURES)
     runs = _seed_values(tidy).groupby("run")

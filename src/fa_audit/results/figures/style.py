@@ -218,7 +218,7 @@ def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Loo
 def mean_entries(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], columns: list[str], at: Any
 ) -> dict[str, Look]:
-    """Return entries for each run, with its number of seeds, and for the marks of seeds and means.
+    """Return legend entries: every run with its number of seeds, "one seed", "mean over seeds".
 
     Args:
         groups: the rows of every run.
@@ -358,7 +358,7 @@ def name_rows(ax: Axes, labels: Sequence[str]) -> None:
 
 
 def rows_height(labels: Collection[str], lines: int = 1) -> float:
-    """Return all rows' height in inches; each has `lines` lines, or more if a label has more."""
+    """Return the height of all rows together in inches: each fits `lines` lines and every label."""
     tallest = max([lines, *(label.count("\n") + 1 for label in labels)])
     return len(labels) * (0.125 * tallest + 0.1)
 

@@ -46,7 +46,7 @@ def draw(
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
         values = kind.scale * runs[kind.column]
-        # An infinite value fires a check with an upper limit; other checks count as not evaluated.
+        # Infinite values fire a check with an upper limit; for a lower limit they count as missing.
         values = values.where(np.isfinite(values) | (kind.side == "above"))
         at = _sweep(kind, values, limit)
         elsewhere = fired.drop(columns=kind.label).any(axis=1)

@@ -40,7 +40,7 @@ def trajectories(
     norms.
     """
     # A run and its snapshots make one curve: epoch 0 is measured in the snapshot +epoch0 only.
-    # The longest training gives the curve its rank and its rings.
+    # The rank of a curve, and the rings on it, are those of its longest training.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
     runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
@@ -183,7 +183,7 @@ def _over_time(
 
 
 def _nulls_and_baselines(cosine: Axes, accuracy: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Draw cosines under fresh feedback as bars, and mean own frozen accuracies as lines."""
+    """Draw cosines under fresh feedback as bars, every method's own frozen baseline as a line."""
     looks = style.run_styles(groups)
     for method, rows in groups.items():
         colour = looks[method]["color"]

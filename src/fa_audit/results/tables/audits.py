@@ -147,8 +147,8 @@ _PENALTY_NOTE = (
 def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one row per method and penalty.
 
-    Rows are sorted by the method's mean accuracy over all penalties, then by penalty. `labels` name
-    methods, that is runs without their penalty.
+    Rows are sorted by the method's mean accuracy over all penalties, then by penalty. The keys of
+    `labels` are methods: names of runs without the penalty.
     """
     penalties = tidy.runs.set_index("run")["penalty"].to_dict()
     methods = {run: without_penalty(run) for run in penalties}
@@ -178,8 +178,8 @@ _NULL_CALIBRATION_NOTE = (
     "Deep cosine: cosine of gradient and credit under the training feedback, norms not clamped, "
     "mean over the blocks l >= 1; null: its mean and sample standard deviation over 20 feedback "
     "draws that the network has never seen; z: deep cosine minus null mean, divided by the null "
-    "deviation, seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped cosine: the deep "
-    "cosine with norms clamped at 1e-8. All are means over seeds, ± their sample standard "
+    "deviation, seed by seed (about 95 % of fresh draws lie within ±1.96); clamped cosine: "
+    "the deep cosine with norms clamped at 1e-8. All are means over seeds, ± their sample standard "
     "deviation; ||g_L||: median over seeds. Methods without random feedback have no null; draws "
     "that all give the same cosine have no z."
 )

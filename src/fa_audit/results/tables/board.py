@@ -23,14 +23,14 @@ TOLERANCE = 0.01  # sources round: a rule at most this far below its source's ac
 _NOTE = (
     "Each network's rules by accuracy: means over n seeds with 95 % t-intervals. Rank: a rule"
     " shares the rank of those before it unless a paired t-test over the seeds (5 %, Holm over all"
-    " pairs) finds one of them more accurate. Margins, seed by seed, in points: accuracy minus that"
-    " of the same network with the rule's own frozen blocks, and with bp+frozen. Checks: outcome"
-    " over the seeds; mean distance from the limit with its 95 % interval (growth and gradient in"
-    " decades, stability as a cosine, depth in points; negative if the check fires); in how many"
-    " seeds it fires. A check is borderline if the interval contains 0. Cost: time of a training"
-    " step as a multiple of bp's, on the residual MLP (d = 256, L = 4) with one CPU thread. Claim:"
-    " what a source reports for the rule on its own network and budget, and for backpropagation"
-    " (BP) there."
+    " pairs) finds one of them more accurate. Own frozen: the rule's accuracy with frozen blocks."
+    " Margins, seed by seed, in points: accuracy minus own frozen, and accuracy minus that of"
+    " bp+frozen. Checks: outcome over the seeds; mean distance from the limit with its 95 %"
+    " interval (growth and gradient in decades, stability as a cosine, depth in points; negative if"
+    " the check fires); in how many seeds it fires. A check is borderline if the interval contains"
+    " 0. Cost: time of a training step as a multiple of bp's, on the residual MLP (d = 256, L = 4)"
+    " with one CPU thread. Claim: what a source reports for the rule on its own network and budget,"
+    " and for backpropagation (BP) there."
 )
 
 
@@ -76,8 +76,8 @@ def claims_of_sources() -> dict[str, dict[str, Any]]:
 def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = False) -> Table:
     """Return one row per network and rule; in each network the highest accuracy comes first.
 
-    A setting that claims.yaml names has the network on which a source, such as a paper, reports a
-    rule. It gets no row, but decides whether the rule reaches the reported accuracy.
+    Settings that claims.yaml names get no row. In them a rule was trained on the network of
+    its source, such as a paper, to see whether the rule reaches the accuracy reported there.
 
     Args:
         narrow: shorten the table for a terminal: only the checks that fire, no claims.
