@@ -1,8 +1,8 @@
 """Rules with another value of their main constant, for the search of configs/board.yaml.
 
-After learning rates and normalisation, the search tries two other values of a rule's main constant:
-a third and three times the default, unless a comment says otherwise. For a rule that has no such
-constant, it tries two more learning rates.
+After learning rates and normalisation, the search tries two other values of a rule's main constant,
+about a third of the default and about three times the default, unless a comment says otherwise. If
+a rule has no such constant, the search tries two more learning rates.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class FastWeightMirror(WeightMirror):
     decay: float = 0.03
 
 
-# The weight of the similarity loss lies between 0 and 1.
+# beta, the weight of the similarity loss, is at most 1, by default 0.99: both values are smaller.
 @dataclass(frozen=True)
 class EvenLocalPredSim(LocalPredSim):
     beta: float = 0.5

@@ -4,8 +4,8 @@ reference/measured.
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
 On the same processor and torch, a checkpoint has the SHA-256 of the measured one. Elsewhere
-rounding differs, and training amplifies the difference. Those numbers of the run that count in the
-scorecard's headline must then lie within the scatter of the measured seeds.
+rounding differs, and training amplifies the difference. In that case the run's numbers that the
+scorecard's headline counts must lie within the scatter of the measured seeds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LEAST, USUAL = 1e-3, 0.05
 
 
 def used(published: Published, tidy: Tidy) -> list[RunKey]:
-    """Return the measured runs, by any script of the paper, that reproduce a published number."""
+    """Return the measured runs that reproduce a published number, whichever script they follow."""
     wanted = set()
     for key in published.run_keys():
         for script in published.scripts:
@@ -106,8 +106,8 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
 
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
-    """Yield a line for every seed whose number differs from the measured one by more than the
-    scatter of the measured seeds, or whose verdict differs.
+    """Yield a line for every seed whose verdict differs from the measured one, or whose value
+    differs by more than the scatter of the measured seeds.
 
     Args:
         ours: values of the runs that were trained again, by seed.
@@ -117,7 +117,7 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
         there = measured[seed]
         if entry.kind == "verdict":
             if found != there:
-                yield f"{entry.key} seed {seed}: {found}, measured {there}"
+                yield f"{entry.key} seed {seed}: now {found}, measured {there}"
             continue
         if math.isnan(there):
             continue
@@ -126,7 +126,8 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
         t = stats.t.ppf(0.975, max(2, len(values) - 1))
         if not abs(found - there) <= max(t * scatter * math.sqrt(2), LEAST * abs(there)):
             yield (
-                f"{entry.key} seed {seed}: {found:.4g}, measured {there:.4g}, scatter {scatter:.2g}"
+                f"{entry.key} seed {seed}: now {found:.4g}, measured {there:.4g},"
+                f" scatter of seeds {scatter:.2g}"
             )
 
 

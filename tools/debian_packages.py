@@ -48,7 +48,7 @@ def obstacle() -> str:
 
 @contextmanager
 def no_daemons() -> Iterator[None]:
-    """Keep packages that are installed in this context from starting their daemons."""
+    """Prevent the daemons of packages installed in this context from starting."""
     if POLICY.exists():
         yield
         return

@@ -121,7 +121,7 @@ def measure(pool: ProcessPoolExecutor, setting: Setting, options: argparse.Names
     """Audit the finished runs of a setting, and add the audits to its measured runs."""
     work = []
     for key in setting.run_keys("runs"):
-        # The workflow makes an audit only once the run and its baselines are trained.
+        # The workflow makes an audit only after it has trained the run and its baselines.
         if (options.results / f"audits/{key}.json").exists():
             work.append(pool.submit(audited, options.results, setting, key, options.audits))
     if work:
