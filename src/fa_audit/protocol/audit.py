@@ -139,7 +139,7 @@ class Audit(Evidence):
 
     @property
     def label(self) -> int | None:
-        """Return the run's seed. `fa-audit audit` records the seed only in `spec`."""
+        """Return the run's seed, from `spec` if possible: `fa-audit audit` leaves `seed` empty."""
         return self.seed if self.spec is None else self.spec.get("seed", self.seed)
 
     def warned(self, code: Code) -> bool:

@@ -77,7 +77,7 @@ class Criterion:
         label: the criterion's name in reports.
         side: the side of the limit on which the criterion fires.
         unit: unit of the value.
-        quantity: the value in words; for a margin, the baseline in words.
+        quantity: what sentences call the value; for a margin, what they call the baseline.
         fine, finding: the sentence that an author may write if it passes, and if it fires.
         below_zero: replaces `finding` for a negative value.
         causes: by cause, a sentence that replaces `finding`.
@@ -141,7 +141,7 @@ class Criterion:
         return -beyond if self.side == "above" else beyond
 
     def at(self, distance: float, limit: float) -> float:
-        """Return the value at a distance from its limit; the inverse of the method `distance`.
+        """Return the value with this `distance` from the limit, for the unit ``factor`` in decades.
 
         >>> CHECKS["scale"].at(2.0, 50.0)
         0.5
@@ -254,7 +254,7 @@ def _stability(evidence: Evidence) -> Outcome:
     note = measured.reason
     if measured.value is not None and math.isnan(measured.value):
         note = "the mean cosine is NaN"
-    # Audits that were made from tables do not have the number of batches.
+    # `n_valid` is None, and so not in the range, if it was not recorded.
     elif measured.value is not None and measured.n_valid in range(FEWEST):
         note = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
     if measured.value is None or note:
@@ -365,7 +365,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         finding="a block inflates the states",
         causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
         advice={
-            "vanished state": "Look for dead units, or blocks of zeros, before that state.",
+            "vanished state": "Look for dead units, or blocks that output 0, before that state.",
             "": "Retrain with a residual penalty: add lambda times the mean of ||f_l||^2 to the"
             " loss of every block, where f_l is what block l adds to the state (in a"
             " configuration: dfa+penalty1e-2).",
@@ -504,16 +504,16 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
     """Judge the credits of the blocks after the first; a metric fires if the credits do not beat
     chance.
 
-    The cosine's chance level is the upper end of the interval of fresh feedback. Random credits
-    have an interval at every block, and rho's chance level is the largest upper end of these
-    intervals. Nudging has no chance level, and counts only if rho beats chance.
+    The cosine's chance level is the upper end of the interval of cosines under fresh feedback. For
+    rho, random credits give an interval at every block; the chance level is the largest upper end.
+    Nudging must be below 0, and counts only if rho beats chance.
     """
     deep = evidence.deep
     highest = _highest([deep], "fresh_b_null")
     cosine = _beyond("cosine", deep, highest, "no two draws of fresh feedback differ")
     highest = _highest(evidence.credit[1:], "rho_random")
     rho = _beyond("rho", deep, highest, "random credits were not drawn")
-    # If the loss is flat, or a staircase of rounding, rho says nothing about credits.
+    # If the loss is flat, or changes only by rounding, rho says nothing about credits.
     ceiling = value_of(deep, "rho_bp")
     if rho.fires is not None and (ceiling is None or ceiling <= rho.threshold):
         note = "not even the true gradient predicts how the loss changes"
@@ -525,7 +525,7 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
 
 
 def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
-    """Return the largest upper end of a metric's intervals over blocks; None if it has none."""
+    """Return the largest upper end of a metric's interval in any block; None without intervals."""
     ends = []
     for block in blocks:
         drawn = block.get(name)
@@ -535,7 +535,7 @@ def _highest(blocks: Sequence[Metrics], name: str) -> float | None:
 
 
 def _beyond(name: str, deep: Metrics, chance: float | None, why: str) -> Outcome:
-    """Compare a mean over blocks with its chance level, which an equal value does not beat.
+    """Compare a mean over blocks with its chance level; an equal value fires, too.
 
     Args:
         why: the note if there is no chance level.

@@ -63,8 +63,8 @@ class DiagnosticThresholds:
 
     @classmethod
     def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
-        """Build the thresholds from limits keyed by their names in a configuration; absent limits
-        keep their defaults.
+        """Build thresholds from limits by their names in a configuration, with margins as
+        fractions; absent limits keep their defaults.
 
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
@@ -255,9 +255,9 @@ class Evidence(Model):
         growth_interval, gradient_interval: 95 % bootstrap intervals, over samples, of the largest
             growth and of median ``||g_L||``; None for fewer than 8 samples or norms that are not
             finite.
-        missing: by state, the reason why the true gradient is not known. If ``untrue``, `grad_norm`
-            is an estimate (NaN if the loss is neither a mean nor a sum over samples); for other
-            reasons, `grad_norm` is NaN, or too small to verify.
+        missing: by state, the reason why the true gradient is not known. For the reason ``untrue``,
+            `grad_norm` is an estimate (NaN if the loss is neither a mean nor a sum over samples);
+            for other reasons, `grad_norm` is NaN, or too small to verify.
         unchecked: the custom part of the backward pass that was not compared with the forward pass,
             and why; empty if there is none.
         frequencies: mean predictions and class frequencies, if C fires under cross-entropy.

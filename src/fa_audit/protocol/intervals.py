@@ -67,7 +67,7 @@ def paired_difference(first_alone: int, second_alone: int, samples: int) -> Inte
 
 
 def student_t(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's t distribution, by bisection of its closed form.
+    """Return the 97.5 % quantile of Student's t distribution, by bisection of `_two_sided`.
 
     >>> round(student_t(2), 6), round(student_t(9), 6)
     (4.302653, 2.262157)

@@ -32,10 +32,10 @@ class Rule:
     """A verdict rule.
 
     Attributes:
-        takes: returns whether a check decides this verdict.
-        words: the verdict in words, for each result of `decides`.
+        takes: a function that returns True for the checks of this rule.
+        words: the verdict in words, for each result of the method `decides`.
         template: the format of a verdict and its reasons, which `separator` joins.
-        pairs: whether `joint` checks count only if a second check fires.
+        pairs: whether a `joint` check counts only if a second check fires.
     """
 
     takes: Callable[[Check], bool]
@@ -86,7 +86,7 @@ class Rule:
     def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
         """Return whether other outcomes of the checks in `near` would change the verdict.
 
-        A change of only the listed reasons does not count.
+        A verdict that lists other reasons counts as unchanged.
         """
         verdicts = set()
         for fired in product((True, False), repeat=len(near)):
@@ -162,14 +162,14 @@ class Finding:
 
     @cached_property
     def fires(self) -> bool | None:
-        """Return whether the check fires for the networks' mean distance from the limit.
+        """Return whether the check fires, by the networks' mean distance from the limit.
 
-        None if the check was evaluated on no network, or only on some and would pass.
+        None if the check was evaluated on no network, or passes but was not evaluated on all.
         """
         if not self.distances:
             return None
         if len(self.outcomes) == 1:
-            # A value that equals its limit has distance 0, and does not fire.
+            # At the limit the distance is 0: there a check passes, but a credit metric fires.
             return self.outcomes[0].fires
         # Distances of +inf and -inf have no mean: the check fires if it fires on any network.
         if self.distance is None:
@@ -294,7 +294,7 @@ class Judgement:
         return rule.decides(self.fires, self.finite)
 
     def verdict(self, rule: Rule) -> str:
-        """Return the verdict by a rule, with its reasons."""
+        """Return the verdict of `rule`, with its reasons."""
         return rule.text(self.fires, self.finite)
 
     def is_borderline(self, rule: Rule) -> bool:
@@ -316,7 +316,7 @@ class Judgement:
         for rule in RULES.values():
             if self.is_borderline(rule):
                 against = self.against(rule)
-                # A verdict against the network stays if more checks fire, so skip checks that pass.
+                # More firing checks cannot undo a verdict against the network: skip passing checks.
                 deciding |= {name for name in self.near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""
@@ -329,7 +329,7 @@ class Judgement:
 
     @property
     def flags(self) -> list[str]:
-        """List the checks that fire, with cause or baseline, also checks that decide no verdict."""
+        """List every check that fires with its cause or baseline, even if it decides no verdict."""
         flags = []
         for name, found in self.findings.items():
             if found.fires:

@@ -49,7 +49,7 @@ _CREDITS = ("cosine", "rho", "nudging")
 
 
 def document(judgement: Judgement) -> Document:
-    """Return the report: what was audited, warnings, checks, and the sentences that follow."""
+    """Return the report: what was audited, warnings, checks, and what authors may write."""
     first = judgement.networks[0]
     title = f"Audit of {first.run or first.method}"
     if judgement.count > 1:
@@ -64,7 +64,6 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
     warnings = tuple(grouped(judgement, lambda audit: [str(text) for text in audit.warnings]))
     if warnings:
         yield Section("Warnings", items=warnings)
-    # The seeds that would settle a borderline verdict stand below the checks.
     settling = judgement.settling
     table = {"checks": _check_table(judgement)}
     yield Section(tables=table, text=f"{settling}." if settling else "")
@@ -90,7 +89,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once, preceded by its seeds if not all networks share it."""
+    """Yield every text once, after the seeds of the networks that have it, unless all have it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that has the same text twice is named once.

@@ -28,7 +28,7 @@ UNKNOWN = (
     " its derivative"
 )
 _NOT_GIVEN = "no credits were audited (credits=, draw=)"
-DEEP = "That a deep block learns: no check shows this. Freeze some blocks to see."
+DEEP = "That a deep block learns: no check shows this. Freeze blocks and compare."
 _ONE = "Claims about the method: only one network was audited. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
 # Advice for checks that were not evaluated, by cause. It replaces the `when_open` of the check.
@@ -44,8 +44,8 @@ class Ruling(NamedTuple):
     Attributes:
         claim: True for the finding, False for the opposite, None if neither is supported.
         may: the supported sentence, or only numbers if no claim is supported; may be empty.
-        may_not: the unsupported sentence with the reason; empty if `claim` is False, or if the
-            check was not evaluated and decides no verdict.
+        may_not: the unsupported sentence with the reason; empty if nothing is to be denied (`claim`
+            is False), or if the check was not evaluated and decides no verdict.
         reason: the reason by itself.
     """
 
@@ -92,7 +92,7 @@ def _rulings(judgement: Judgement) -> dict[str, Ruling]:
 
 
 def _closed(judgement: Judgement) -> str:
-    """Return why nothing may be written about the credits, whatever D2 says; empty if no reason."""
+    """Return a reason, besides D2, to make no claim about the credits; empty if there is none."""
     for audit in judgement.networks:
         if audit.untrue:
             return _OWN_BACKWARD
@@ -112,7 +112,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
     kind = found.kind
     claim, reason, remedy = _decided(found, judgement)
     finding = kind.causes.get(found.cause, kind.finding)
-    # If the interval contains 0, the blocks may change nothing: keep the usual finding.
+    # Say that the blocks do harm only if the whole interval is below 0.
     highest = found.interval[1] if found.interval else found.value
     if kind.below_zero and highest is not None and highest < 0:
         finding = kind.below_zero

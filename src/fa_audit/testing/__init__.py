@@ -113,7 +113,7 @@ def _subject(method: str | type[Method] | Method) -> Subject:
         try:
             found = found()
         except TypeError as error:
-            advice = "Give its constants defaults, or pass an instance."
+            advice = "Give every constant a default, or pass an instance."
             raise AuditError(f"{found}: {error}. {advice}") from error
     if not isinstance(found, Method):
         raise AuditError(

@@ -161,8 +161,8 @@ def saved(subject: Subject) -> None:
 
 def apart(subject: Subject) -> None:
     """Expect that `init_state` leaves the network unchanged and shares no tensor with it. To pass,
-    only read the network there, keep copies in the state, and give credits of zeros to parts that
-    must not learn.
+    only read the network there, and keep copies in the state; instead of freezing a part, give it
+    credits of zeros.
     """
     learner, plain = subject.build(), replace(subject, method=BP()).build()
     changed = differing(facts_of(plain.network), facts_of(learner.network))
@@ -209,8 +209,8 @@ def graphs(subject: Subject) -> None:
 
 def calls(subject: Subject) -> None:
     """Expect that credits depend neither on earlier calls nor on the global random stream, and that
-    later calls do not overwrite them. To pass, return new tensors, not a workspace; keep no last
-    batch, counter or generator from call to call.
+    later calls do not overwrite them. To pass, return new tensors and reuse no buffer; keep no
+    batch, counter or generator between calls.
     """
     (x, labels), one, other = subject.batch(16), subject.build(), subject.build()
     first = named_credits(one, x[:8], labels[:8])
@@ -227,14 +227,14 @@ def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
     random state. To pass, move changes to update_state, or copy first.
     """
-    # Test the untrained learner first: a method that changes torch's settings may fail to train.
+    # Test the untrained learner first: a training under changed torch settings may just crash.
     for make in (subject.build, subject.copy):
         learner = make()
         learner.network.blocks[:1].requires_grad_(False)
         learner.train_mode()
         for parameter in learner.parts.parameters():
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-        # No seed gives the state after a draw, so a call of random.seed changes the state.
+        # Make a random state that no seed gives, so that a call of random.seed is noticed.
         random.random()
         x, labels = subject.batch(8)
         run = learner.trace(x)
@@ -300,11 +300,11 @@ def fresh(subject: Subject) -> None:
 
 def labels(subject: Subject) -> None:
     """Expect that every nonzero credit depends on the sample's label, even if the output error and
-    the topmost credit are zero. To pass, use `labels`; if a credit comes from a target or
-    prediction, subtract the target or prediction that an output error of zero gives.
+    the topmost credit are zero. To pass, use `labels`. A credit from a target or prediction should
+    vanish with the output error: subtract the target or prediction of a zero error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # Only the last labels, all equal, change credits that come from similarities of labels.
+    # Shifts keep similarities between labels; all labels 0 change credits made from similarities.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -317,7 +317,7 @@ def labels(subject: Subject) -> None:
 
 
 def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
-    """Expect that no nonzero row of a credit is the same in all versions."""
+    """Expect that every nonzero row of a credit depends on the labels, which differ by version."""
     for name in versions[0]:
         a = torch.stack([version[name] for version in versions])
         same = (a == a[0]).all(0).all(1)
@@ -335,7 +335,7 @@ def rows(subject: Subject) -> None:
     before = named_credits(learner, x[:6], labels[:6])
     for row in range(6):
         index = torch.arange(6)
-        # Labels cycle through 6 classes, so this sample is of the next class.
+        # Labels cycle through 6 classes: the sample 7 rows further on is of the next class.
         index[row] += 7
         compared = [row] if subject.method.across_samples else range(6)
         for name, after in named_credits(learner, x[index], labels[index]).items():
@@ -363,17 +363,17 @@ _AGAINST = -0.5
 
 
 def direction(subject: Subject) -> None:
-    """Expect that with the head's weight as direct feedback the topmost credit points along
-    ``g_L``, and no credit points against its gradient. Credits are gradients of the loss, which
-    training descends: check the sign. If the cosine is near 0, look for a transposed weight, or a
-    credit of another layer or sample.
+    """Expect that with the head's weight as direct feedback the topmost credit has a positive
+    cosine with ``g_L``, and no other credit a clearly negative one with its gradient. Credits are
+    gradients of the loss, which training descends: check the sign. If the cosine is near 0, look
+    for a transposed weight, or a credit of another layer or sample.
 
-    Random feedback has no sign, since -B is as good a draw as B. After a short training the head's
+    Random feedback has no sign, since -B is as likely as B. After a short training the head's
     weight therefore replaces every direct feedback matrix in the state. The topmost credit is the
     last block's, or the embedding's in a network without blocks. A credit that is zero, or has one
-    direction for all samples (a global scalar error), has no sign to check. With the trait
+    direction for all samples (a global scalar error), is not checked. With the trait
     `own_objective` (credits of another loss), and in architectures other than resmlp (not trained
-    here), only the topmost credit is checked: it must not point against ``g_L``.
+    here), only the topmost credit is checked: its cosine must not be clearly negative.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least, learners = _AGAINST, [subject.build()]
@@ -382,7 +382,7 @@ def direction(subject: Subject) -> None:
         learners = [subject.copy(**_GENTLE, shallow=shallow) for shallow in (False, True)]
     for learner in learners:
         *below, top = cosines(learner, *subject.batch(HELD_OUT))
-        # A credit without a sign passes: its cosine is NaN, and comparisons with NaN are false.
+        # A credit whose cosine is NaN passes, since comparisons with NaN are false.
         expect(not top <= least, f"a mean cosine of {top:.3f} between the topmost credit and g_L")
         against = [layer for layer, value in enumerate(below) if value < _AGAINST]
         expect(own or not mlp or not against, f"credits against g_l for l in {against}")
@@ -483,7 +483,7 @@ _LEAST_COSINE = 0.5
 
 @dataclass(frozen=True)
 class _Reporting(Method):
-    """Returns the credits `given` for any batch, and runs passes as the learner's method does."""
+    """Returns the credits `given` for any batch, and has the `passing` of the learner's method."""
 
     given: Credits
     learner: Learner
@@ -553,8 +553,8 @@ def _check_step(learner: Learner, batch: Batch) -> None:
 
 def means(subject: Subject) -> None:
     """Expect that doubling a batch leaves its gradients unchanged. To pass, average objectives and
-    auxiliary losses over the batch. Return as credits the gradients of single samples' losses,
-    or let the engine normalise credits; for gradients of the batch-mean loss, declare batch_mean.
+    auxiliary losses over the batch. Let the engine normalise credits, or return gradients of single
+    samples' losses. If credits are gradients of the batch-mean loss, declare batch_mean.
     """
     x, labels = subject.batch(8)
     gradients, credits = [], []
@@ -578,7 +578,7 @@ def means(subject: Subject) -> None:
     factor = 1.0 if credits[0].batch_mean else 0.5
     for name, a in credits[0].by_name().items():
         far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
-        found = f"credits of {name} that are {factor} times as long in a doubled batch"
+        found = f"credits of {name} multiplied by {factor} in a doubled batch"
         expect(far or not a.any(), found)
 
 
@@ -601,7 +601,7 @@ def sizes(subject: Subject) -> None:
     where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
     large = named_credits(learner, x, labels)
     _expect_finite(large, where)
-    # Find methods that fill only the first features. Zeros of a sparse credit differ by sample.
+    # A method that fills only the first features fails; zeros of sparse credits differ by sample.
     found = f"zeros in the second half of the features of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
@@ -642,7 +642,7 @@ def memory(subject: Subject) -> None:
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
     gc.freeze()
     try:
-        # Stop after 6 of 24 minibatches: the next stage of a greedy method would add moments.
+        # Stop in a greedy method's first stage: the second adds moments to the optimiser.
         for batch in islice(_minibatches(subject, learner, 24), 6):
             step(learner, *batch)
             credits_of(learner, *batch)
@@ -779,8 +779,9 @@ def _is_exact(subject: Subject) -> bool:
 
 
 def declarations(subject: Subject) -> None:
-    """Expect attributes of the types in MethodInfo and Method (text, boolean, cost >= 0), and
-    constants that checkpoints keep. To pass, decorate the class with @dataclass(frozen=True).
+    """Expect that attributes have the types in MethodInfo and Method (text, boolean, cost >= 0),
+    and that checkpoints keep all constants. To pass, correct the attributes, and decorate the class
+    with @dataclass(frozen=True).
     """
     kind, wrong = type(subject.method), []
     traits = {name: value for name, value in vars(Method).items() if isinstance(value, bool)}

@@ -41,7 +41,7 @@ def gradients_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def gradients_by_part(network: Network) -> list[Tensor]:
-    """Join the gradients of embedding, blocks and head to one vector each; a missing one is zero."""
+    """Join each part's gradients (embedding, blocks, head) to one vector; missing ones are zero."""
     vectors = []
     for part in (network.embed, *network.blocks, network.head):
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in part.parameters()]
@@ -77,7 +77,7 @@ def saturate(learner: Learner, label: int) -> None:
 def cosines(learner: Learner, x: Tensor, labels: Tensor) -> list[float]:
     """Call `_align`, and return each credit's mean cosine with the gradient, bottom to top.
 
-    A credit without a sign (zero, or in one direction for all samples) has a cosine of NaN.
+    The cosine is NaN for a credit that is zero or has one direction for all samples.
     """
     _align(learner, x)
     gradients = reference(learner.network, x, labels).gradients

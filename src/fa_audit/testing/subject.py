@@ -25,7 +25,7 @@ WIDTH, DEPTH, CLASSES = 21, 3, 6
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 # With minibatches of 16, the last one holds a single sample.
 SAMPLES, HELD_OUT = 97, 60
-# Weight decay would move parameters with gradients of zeros.
+# Weight decay would move even parameters whose gradient is zero.
 COMMON = {"seed": SEED, "epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}
 Batch = tuple[Tensor, Tensor]
 
