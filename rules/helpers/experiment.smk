@@ -76,7 +76,7 @@ def load_lines():
     lines = LineOf()
     for path in filter(os.path.exists, CONFIG_FILES or ["config.yaml"]):
         for place, line in load_config(os.path.relpath(path))[1].items():
-            # Leave out entries that --config changes: its values have no line.
+            # Leave out entries set by --config: values of the command line have no line in a file.
             if place.split(".")[0] not in COMMAND_LINE:
                 lines[place] = line
     return lines
@@ -95,10 +95,10 @@ readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# Snakemake deletes the outputs of a failed job and records the job as done. It makes the outputs
-# again only if a stale job reads them (docs/workflow.md). Jobs therefore have a parameter `origin`,
-# a digest of all that their inputs are made from: if a job fails after an edit, the later jobs are
-# stale and ask for the deleted outputs.
+# If a job fails, Snakemake deletes its outputs, but takes the job for up to date until a stale job
+# needs these outputs (docs/workflow.md). Every job therefore has a parameter `origin`, a digest of
+# all that its inputs are made from. An edit changes the origin of all later jobs: these are stale,
+# need the deleted outputs, and make Snakemake repeat the failed job.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 

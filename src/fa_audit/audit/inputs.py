@@ -128,8 +128,9 @@ def paired(
         right = right and accuracy is not None and abs(accuracy - share) <= _ROUNDED
     if not right:
         raise AuditError(
-            f"paired_hits: found accuracies of {int(own.sum())}/{len(own)} and {int(frozen.sum())}/"
-            f"{len(frozen)}; expected headline_acc and frozen_baseline_acc, on the same test set."
+            f"paired_hits: found {int(own.sum())} of {len(own)} and {int(frozen.sum())} of"
+            f" {len(frozen)} correct; expected the shares headline_acc and frozen_baseline_acc, on"
+            " the same test set."
         )
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 

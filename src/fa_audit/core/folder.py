@@ -29,7 +29,8 @@ def check_writable(roots: Iterable[str | Path]) -> None:
             raise AuditError(
                 f"{root}: found no folder; a file or a broken link is in its place. Move it away."
             )
-        # os.walk skips an unreadable root, so check it here; a missing root will be made in '.'.
+        # os.walk skips an unreadable root, so check the root itself; if it is missing, check '.',
+        # where it will be made.
         first = str(root) if root.exists() else "."
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

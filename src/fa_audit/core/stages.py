@@ -99,7 +99,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         *_BOARD,
     ),
 }
-# A stage also has the modules that its files import from these subpackages or the user's folders.
+# A stage's files also are the modules that they import from these subpackages and user's folders.
 FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")

@@ -333,7 +333,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     elif reads in TOKENS and network.shapes[-1][1] > 1:
         expected = "spatial mean (here over the tokens) or all features"
     elif turned:
-        expected = f"a mean over the dimensions {listed(map(str, channels))}, or all features"
+        expected = f"all features, or a mean over the dimensions {listed(map(str, channels))}"
     else:
         return
     if reads != expected:

@@ -141,7 +141,9 @@ class Criterion:
         return -beyond if self.side == "above" else beyond
 
     def at(self, distance: float, limit: float) -> float:
-        """Return the value with this `distance` from the limit, for the unit ``factor`` in decades.
+        """Return the value at a `distance` from `limit`; in decades if the unit is ``factor``.
+
+        D1's value two decades from its limit, 50:
 
         >>> CHECKS["scale"].at(2.0, 50.0)
         0.5

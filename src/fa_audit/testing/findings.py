@@ -29,7 +29,7 @@ def expect(holds: object, found: str) -> None:
 
 
 def expect_none(names: Iterable[str], found: str) -> None:
-    """Raise a `Finding` if `names` is not empty; they replace ``{}`` in `found`."""
+    """Raise a `Finding` with the text `found`, in which names replace ``{}``, if there are any."""
     names = list(names)
     expect(not names, found.replace("{}", listed(names, most=3)))
 

@@ -334,7 +334,7 @@ def limit_line(
     if axis == "x":
         line, shade = ax.axvline, ax.axvspan
     line(limit, color=GREY, linestyle="--", linewidth=0.8, label="limit")
-    # get_lim extends the axis to the line; fix its limits, so that the shade does not move them.
+    # Read the axis limits, which include the line now, and keep them: the shade would move them.
     low, high = getattr(ax, f"get_{axis}lim")()
     shade(limit, high if kind.side == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set(**{f"{axis}lim": (low, high)})

@@ -41,8 +41,9 @@ _REGIME_NOTE = (
 )
 _FOUR_CHECK_NOTE = (
     "Four-check: the verdict over all seeds, decided by each check's mean distance from its limit;"
-    " then the number of seeds with this verdict, whichever checks fire. Borderline: the t-interval"
-    " of a distance contains 0. Distances are in decades for growth and gradient, else differences."
+    " then the number of seeds whose own verdict is the same word, even if other checks fire."
+    " Borderline: the t-interval of a distance contains 0. Distances are in decades for growth and"
+    " gradient, and plain differences for the other checks."
 )
 
 _MAIN_AUDIT = (
