@@ -1,9 +1,11 @@
 """constraints.txt, envs/fa-audit.yaml and pyproject.toml name the same versions."""
 
 import tomllib
+from importlib.metadata import distributions
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from projects import ROOT
 
@@ -63,3 +65,15 @@ def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> N
     assert "pygments" in conda  # which `snakemake --report` imports and Snakemake does not ask for
     for name, requirement in conda.items():
         assert pinned(requirement) == pinned(pins[name])
+
+
+def test_every_pinned_package_installs_on_the_first_release_of_the_pythons_that_are_promised() -> (
+    None
+):
+    pins, refused = constraints(), []
+    for found in distributions():
+        if canonicalize_name(found.metadata["Name"]) in pins:
+            asked = SpecifierSet(found.metadata.get("Requires-Python") or "")
+            if not asked.contains("3.11.0") or not asked.contains("3.12.0"):
+                refused.append(f"{found.metadata['Name']} {asked}")
+    assert not refused
