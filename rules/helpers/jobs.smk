@@ -47,8 +47,8 @@ def group_of(wildcards):
 
 
 def group_of_training(wildcards):
-    # A job outside the group makes a baseline's JSON from this training. If an audit in the group
-    # read that JSON, the group would wait for its own result.
+    # A baseline's JSON is made from its training by a job outside the group. An audit in the group
+    # must not read this JSON: the group would wait for the job, and the job for the group.
     is_baseline = wildcards.run in GRID.setting(wildcards.setting).baselines
     return "baseline" if is_baseline and on_cluster() else group_of(wildcards)
 

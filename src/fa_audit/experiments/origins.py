@@ -45,7 +45,7 @@ class Origins:
     _cache: dict[RunKey | str, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:
-        """Return the digest of a trained network's specification, training code and data's code."""
+        """Return the digest of a network's specification and the code of its training and data."""
         if key not in self._cache:
             spec = self.grid.spec(key)
             parts = [spec.digest, run_code("train", spec), data_code(spec.dataset)]

@@ -150,7 +150,7 @@ class Finding:
 
     @cached_property
     def around(self) -> Interval | None:
-        """Return the 95 % interval of the mean distance from the limit; None if undefined."""
+        """Return the 95 % interval of the value's mean distance from the limit, or None."""
         if len(self.outcomes) > 1:
             return t_interval(self.distances)
         only = self.outcomes[0]
