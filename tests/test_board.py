@@ -204,7 +204,7 @@ def test_what_the_page_says_of_the_search_is_so():
     of_rules = choices(tried[~tried["run"].str.contains("configs|shallow")])
     assert (
         of_rules.query("at_edge")["run"].tolist() == ["drtp"]
-        and "**DRTP's choice is the smallest" in page
+        and "**DRTP's choice is the smallest rate tried**" in page
     )
 
 

@@ -97,7 +97,7 @@ def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp
     call = ["benchmarks/costs.py", "--only", "frozen", "--configfile", "tiny.yaml"]
     said = python(tmp_path, *call, PYTHONPATH=str(tmp_path / "src")).stdout
     first, *rows = json.loads((tmp_path / "benchmarks/costs.json").read_text())["cpu"]
-    assert first == there and "3 rows" in said
+    assert first == there and "3 rows measured now, 0 still" in said
     measured = [(row["method"], row["frozen_blocks"]) for row in rows]
     assert measured == [("bp", 0), ("dfa", 0), ("dfa", 2)]
     for each in rows:

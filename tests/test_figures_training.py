@@ -236,5 +236,5 @@ def test_the_mean_over_blocks_stands_between_the_first_and_the_deep_ones():
         for row, (name, value) in enumerate(zip(("bp", "dfa+epoch1", "dfa"), expected)):
             (mark,), (seeds,) = lines(ax, f"{name}: {part}"), lines(ax, f"{name}: {part}, seeds")
             assert mark.tolist() == [[pytest.approx(value), row]] and len(seeds) == 3
-    with pytest.raises(AuditError, match="block"):
+    with pytest.raises(AuditError, match="expected at least two blocks"):
         drawn("layer0_dominance", tidy_of(network("bp", cosines=(0.5,))))

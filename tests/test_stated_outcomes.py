@@ -101,13 +101,9 @@ def ten_epochs():
 
 
 def small_gradients():
-    gradients = pd.concat(
-        [
-            read(path.parent.name).layers
-            for path in (ROOT / "reference/measured").glob("*/audits.json")
-        ]
-    )
-    both = gradients.reindex(columns=["grad_norm", "grad_norm_1024"]).dropna()
+    found = (ROOT / "reference/measured").glob("*/audits.json")
+    layers = pd.concat(read(path.parent.name).layers for path in found)
+    both = layers[["grad_norm", "grad_norm_1024"]].dropna()
     ratio = both["grad_norm"] * 128 / 1024 / both["grad_norm_1024"]
     return len(ratio) > 400 and near(ratio.mean(), 0.97, decimals=2)
 
@@ -191,9 +187,7 @@ STATED = {
             and near(of("embedding_frozen", "dfa", "own_frozen_acc", 42), 0.364)
         ),
         "DFA's max growth is at most 18; with normalisation it is 117 to 207, and D1 and D2 fire. DFA stays below its"
-        " frozen baseline either way, by 1.8 and 5.5 points": (
-            ten_epochs
-        ),
+        " frozen baseline either way, by 1.8 and 5.5 points": ten_epochs,
         "even BP does worse than its frozen baseline": lambda: margins("sgd", "bp").max() < 0,
     },
 }  # fmt: skip
