@@ -10,6 +10,7 @@ PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c
 READY := .venv/ready
 LOG := .venv.log
 LOCK := results/.lock
+EXTRA := dev
 LOGGER := $(shell [ -t 2 ] && echo --logger rich)
 SPREAD := --numprocesses logical --dist loadfile --no-loadscope-reorder
 
@@ -23,6 +24,7 @@ help: ## list the targets
 		printf '  make %-12s %s\n' "$$name" "$$text"; done
 	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
 
+demo report: EXTRA := workflow
 demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) --quiet host reason --configfile configs/demo.yaml --cores all --resources gpu=0
 
@@ -85,20 +87,20 @@ report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.h
 clean-env: ## delete .venv
 	rm -rf .venv
 
-# $(READY) says where, with which Python and from which pins .venv was filled. It is written last, so that an
-# interrupted installation begins again; the lock lets a second make wait for the first.
+# $(READY) says where, with which Python, from which pins and with which extra .venv was filled; dev contains workflow.
+# It is written last, so that an interrupted installation begins again; the lock lets a second make wait for the first.
 bootstrap:
 	@"$(PYTHON)" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "fa-audit: '$(PYTHON)' is not Python 3.11 or newer with venv (Debian: python3-venv);" \
 			"choose another: make PYTHON=python3.12 demo" >&2; exit 1; }
 	@exec 9>.venv.lock || exit; ! command -v flock >/dev/null || flock 9; \
 	home="$$PWD, $$("$(PYTHON)" --version)"; wanted="$$home, $$(cat pyproject.toml constraints.txt | cksum)"; \
-	found=$$(cat $(READY) 2>/dev/null); [ "$$found" != "$$wanted" ] || exit 0; \
+	found=$$(cat $(READY) 2>/dev/null); case $$found in "$$wanted, dev" | "$$wanted, $(EXTRA)") exit 0 ;; esac; \
 	! { [ -e $(LOCK) ] && command -v flock >/dev/null; } || flock -n $(LOCK) true || { \
 		echo "fa-audit: a workflow ($$(cat $(LOCK))) is at work in $$PWD with the packages in .venv, which have to be" \
 			"installed anew: wait for it or stop it, then run again" >&2; exit 1; }; \
-	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6.5 GB (log: $(LOG)), 5.3 of them PyTorch" \
+	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6 to 7 GB (log: $(LOG)), 5.3 of them PyTorch" \
 		"with CUDA; for the CPU alone stop here and run PIP_EXTRA_INDEX_URL=URL make ..., URL as pytorch.org names it" >&2; \
 	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \
-	$(PIP) -e '.[dev]'; } >$(LOG) 2>&1 && echo "$$wanted" >$(READY) || { \
+	$(PIP) -e '.[$(EXTRA)]'; } >$(LOG) 2>&1 && echo "$$wanted, $(EXTRA)" >$(READY) || { \
 		echo "fa-audit: the installation failed: $$(grep -i '^error' $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }

@@ -50,9 +50,9 @@ def start(root: Path, *arguments: str) -> subprocess.Popen[str]:
                             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 
-def installed(root: Path) -> tuple[list[str], list[str]]:
+def installed(root: Path, *arguments: str) -> tuple[list[str], list[str]]:
     """What an installation did since the last one, and the lines of fa-audit's own on the terminal."""
-    said = start(root).communicate()[1]
+    said = start(root, *arguments).communicate()[1]
     calls = root.parent / "calls"
     done = calls.read_text().split() if calls.exists() else []
     calls.unlink(missing_ok=True)
@@ -69,6 +69,13 @@ def test_it_installs_once_and_again_when_pins_place_or_python_change(repository)
     assert installed(moved)[0] == ["venv", "pip"]
     (moved.parent / "version").write_text("3.12.1")
     assert installed(moved)[0] == ["venv", "pip"] and installed(moved)[0] == []
+
+
+def test_the_demo_needs_fewer_packages_which_the_tests_add_to(repository):
+    assert installed(repository, "demo")[0] == ["venv", "pip"]
+    assert installed(repository, "demo")[0] == []
+    assert installed(repository, "bootstrap")[0] == ["pip"]
+    assert installed(repository, "demo")[0] == []
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
