@@ -231,8 +231,8 @@ class FAProtocol:
         )
         if options.get("thresholds") is not None and limits != DiagnosticThresholds():
             raise AuditError(
-                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of"
-                " the two."
+                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give them in"
+                " one place."
             )
         self.model, self.samples = model, (x, labels)
         self.options = {"thresholds": limits} | options

@@ -68,8 +68,8 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     if unproven:
         yield (
             "unproven states",
-            f"It is not known whether anything bypasses state {listed(unproven, 8)}: the outputs do"
-            " not differ between samples, and the last states do not show it either.",
+            f"It could not be tested whether anything bypasses state {listed(unproven, 8)}: the"
+            " outputs are the same for all samples.",
         )
     if reads_data(network, states[0], x):
         yield (

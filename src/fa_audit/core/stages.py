@@ -273,7 +273,7 @@ def _form(node: object, texts: bool) -> str:
     parts = []
     for name in node._fields:
         value = getattr(node, name, None)
-        # Versions of Python differ in which fields are empty.
+        # A field that a newer Python adds is empty unless the code uses it.
         if name not in _UNREAD and value is not None and value != []:
             parts.append(f"{name}={_form(value, texts)}")
     return f"{type(node).__name__}({' '.join(parts)})"

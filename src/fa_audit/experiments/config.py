@@ -298,7 +298,7 @@ class ModelEntry(Strict):
     reads: Literal[
         "all features", "cls token", "last token", "spatial mean", "spatial mean, channels last"
     ] = Field(description="what the head reads of a state")
-    arguments: dict[str, JsonValue] = Field({}, description="keyword arguments of the function")
+    arguments: dict[str, JsonValue] = Field({}, description="keyword arguments of the model")
     weights: str | None = Field(
         None,
         min_length=1,

@@ -100,7 +100,7 @@ def _torch_of(keys: Iterable[RunKey]) -> set[str]:
 
 
 def _replaced_settings(grid: Grid, keys: Iterable[RunKey]) -> list[str]:
-    """Return the settings whose first network in results/ lacks its specification in `grid`."""
+    """Return the settings whose first network in results/ has another specification in `grid`."""
     first: dict[str, bool] = {}
     for key in keys:
         # One sidecar is enough: a setting's networks differ in the run's options and seed only.
