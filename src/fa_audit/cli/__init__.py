@@ -40,7 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 when done, 1 after bad input or a check that failed."""
+    """Run a command; return 0 when done, 1 after an error or a failed check, 130 if interrupted."""
     # An ASCII terminal cannot show '±'.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

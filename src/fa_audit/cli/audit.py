@@ -181,15 +181,15 @@ def inputs_of(batch: Any) -> Any:
 
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
-    """Return where the model's states are: by the options, by its HookPoints, or by the best
-    proposal, which is printed.
+    """Find the model's states: by the options, else by its HookPoints, else by the best proposal,
+    which is printed.
     """
     from fa_audit.networks.proposals import best_proposal
     from fa_audit.networks.states import Description, HookPoint
 
     partial = bool(options.partial)
     if options.blocks:
-        # A single name may be a pattern of several modules.
+        # A single name may be a pattern that matches several modules.
         blocks = options.blocks[0] if len(options.blocks) == 1 else tuple(options.blocks)
         return Description(blocks, options.reads, partial)
     if any(isinstance(part, HookPoint) for part in model.modules()):

@@ -99,8 +99,8 @@ def _describe(options: argparse.Namespace) -> int:
         raise AuditError(f"{error} For other inputs, give --image-shape or --data.") from error
     if not found:
         raise AuditError(
-            f"{options.model}: found no chain of modules whose states can be read; describe it by"
-            " hand."
+            f"{options.model}: found no chain of modules whose states can be read; describe the"
+            " model by hand."
         )
     shown = found if options.all else found[:1]
     print("\n\n".join(map(str, shown)))

@@ -28,8 +28,8 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     words = "method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"
     completed(add("run", help=words), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
-    made = f"whose file {data_file('NAME')} is made if missing"
-    words = f"a data set's name (`fa-audit list datasets`), {made}; or its file; no default"
+    made = f"a missing {data_file('NAME')} is made"
+    words = f"a data set's file, or its name (`fa-audit list datasets`); {made}; no default"
     completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
     add_data_root(parser)
     words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"
@@ -147,7 +147,7 @@ def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
     from fa_audit.training.sidecar import check_spec, read_sidecar
 
     found = RunSpec.from_dict(read_sidecar(sidecar)["spec"])
-    check_spec(found, spec, sidecar, "Name another output, or delete it.")
+    check_spec(found, spec, sidecar, "Name another output, or delete this one.")
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
@@ -160,7 +160,7 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
             given[name] = getattr(options, name)
     for name, named in (("lr", run.lr), ("normalise", run.unnormalised)):
         if named and name in given:
-            raise AuditError(f"--{name}: found with the run '{run}', which has its own; drop one.")
+            raise AuditError(f"--{name}: found with the run '{run}', which sets it too; drop one.")
     budget = {name: given.pop(name) for name in BUDGET if name in given}
     network = validated(Architecture, {"name": options.architecture, **given}, "architecture")
     return run.spec(

@@ -158,10 +158,10 @@ def _write(section: str) -> Callable[..., None]:
 def write_shown(
     shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: Mapping[str, Any]
 ) -> Iterator[Path]:
-    """Make figures and tables from tables in memory; yield their files, ``OUTPUT/NAME.ENDING``.
+    """Make figures and tables from tidy tables; yield the written files, ``OUTPUT/NAME.ENDING``.
 
     Args:
-        inputs: the files from which the tables were made.
+        inputs: the files from which the tidy tables were made.
         more: more keys of every figure and table, such as ``wide``.
     """
     for section, kind, title, name, tidy in shown:

@@ -58,7 +58,7 @@ def compare(entry: Entry, measured: Measured) -> Comparison:
     every = list(chain(*values.values()))
     if entry.kind != "verdict" and not all(map(math.isfinite, every)):
         reproduced = "none" if all(map(math.isnan, every)) else None
-        found = Comparison(DIFFERS, "no finite number", reproduced)
+        found = Comparison(DIFFERS, "not all numbers are finite", reproduced)
     elif entry.kind == "order":
         found = _order(values)
     else:
@@ -89,7 +89,7 @@ def combined(entry: Entry, measured: Measured) -> Measured:
 def _value(entry: Entry, values: Sequence[float]) -> Comparison:
     """Compare the mean with the published one.
 
-    They may differ by two pooled standard deviations, or by `tolerance` if one has no deviation.
+    They may differ by two pooled standard deviations, or by `tolerance` if either has no deviation.
     """
     own = summarise(values)
     allowed = entry.tolerance

@@ -77,7 +77,7 @@ def scorecard(
 def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     """Compare a published number with our runs, and return its row.
 
-    The compared runs were trained by the setting's script or, without any, by another script.
+    The compared runs are those of the setting's script; if there are none, of another script.
     """
     setting = published.settings[entry.setting]
     # First the setting's script, since the first script that has runs is compared.

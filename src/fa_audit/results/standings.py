@@ -20,7 +20,7 @@ TRAINING = r"\+lr[\d.e-]+|\+unnormalised"
 def with_standings(tidy: Tidy) -> Tidy:
     """Remove the baselines, and add the board's columns to the table of runs.
 
-    ``rule``: the run's name; learning rate and normalisation only where needed to tell runs apart.
+    ``rule``: the run's name, without learning rate and normalisation unless they tell runs apart.
     ``rank``: the rank within the setting, see `ranks`.
     ``own_frozen``, ``margin``, ``bp_margin``: fractions, see `_with_baselines`.
 
@@ -48,7 +48,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # A snapshot is compared with frozen blocks after the same epoch: the baselines in its audit.
+    # A snapshot uses the baselines in its audit, since they are of the same epoch.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # Of several baselines the most accurate counts: a weak one would make the margin too large.

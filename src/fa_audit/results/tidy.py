@@ -379,8 +379,8 @@ def read_tidy(
         read: reads one file of audits; pass a cached `read_packed` to read each file only once.
 
     Raises:
-        AuditError: see `read_packed`; or trajectories do not fit the audits; or no setting has one
-            of `runs`.
+        AuditError: see `read_packed`; or trajectories do not fit the audits; or one of `runs` is
+            in no setting.
     """
     audits: list[Audit] = []
     histories = []

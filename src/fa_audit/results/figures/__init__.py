@@ -3,7 +3,7 @@
 tidy: the tidy tables of one or more settings; of exactly one for the kinds in `FIGURES_OF_ONE`.
 title: printed above the panels.
 labels: printed names of runs and settings; default their own names.
-thresholds: limits of the checks; kinds that show none ignore it.
+thresholds: limits of the checks; ignored by kinds that show no limit.
 
 To add a figure, write one file and one line here. A figure outside of this package is named
 ``package.module:function`` instead. This file holds names only and imports nothing.

@@ -29,12 +29,12 @@ def draw(
 ) -> Figure:
     """The number behind each check, for every run, best mean accuracy first. A point is one seed
     with its 95 % interval, a bar the mean over seeds; a ring marks a seed whose interval contains
-    the limit. A check fires in the shaded part of its panel. Under a run's name are the checks that
-    fire or are borderline (?) over the seeds. D1: largest growth of the median state norm in one
-    block. D2: median norm of the batch-mean loss's gradient at the last state. C: mean
-    pairwise cosine of the batches' mean gradients at the middle state. D3: accuracy on the whole
-    test set, with the same seed's own frozen baseline (circle) and the accuracy that D3 asks for
-    (tick); the dotted line is the mean accuracy of backpropagation with frozen blocks.
+    the limit. D1, D2 and C fire in the shaded parts of their panels. Under a run's name are its
+    verdict and the checks that fire or are borderline (?) over the seeds. D1: largest growth of the
+    median state norm in one block. D2: median norm of the batch-mean loss's gradient at the last
+    state. C: mean pairwise cosine of the batches' mean gradients at the middle state. D3: accuracy
+    on the whole test set, with the same seed's own frozen baseline (circle) and the accuracy that
+    D3 asks for (tick); the dotted line is the mean accuracy of backpropagation with frozen blocks.
     """
     order = rank_runs(tidy.runs)
     runs = tidy.runs.sort_values(["run", "seed"])

@@ -34,8 +34,8 @@ def credit_layers(
     credit and gradient, averaged over all blocks. (b) The cosine of every block, at the block's
     output. (c) Median norm of the batch-mean loss's gradient at every state; D2 looks at the last
     state and fires in the shaded part. A marker is one seed, a line the mean over n seeds (n is a
-    range if some seeds are missing). A hollow marker means that the gradient, in (a) the one at the
-    last state, is below the limit of D2.
+    range if some seeds are missing). A hollow marker means that the gradient's norm is below the
+    limit of D2; in (a) this is the gradient at the last state.
     """
     figure = style.new_figure(title, height=2.6)
     aggregate, *panels = figure.subplots(1, 3)
@@ -128,8 +128,9 @@ def layer0_dominance(
     """How much block 0 contributes to a mean cosine. Filled: the cosine of credit and gradient in
     block 0, which reads the embedding. Hollow: the mean over the later blocks. Bar: the mean over
     all blocks, which is usually reported. If the filled mark lies far to the right of the hollow
-    one, block 0 carries the mean. Large marks are means over seeds, dots are seeds. Rows are sorted
-    by accuracy of the fully trained network, and its snapshots by epoch.
+    one, block 0 carries the mean. Large marks are means over seeds, dots are seeds. A fully trained
+    network stands below its snapshots, which are sorted by epoch; these groups of rows are sorted
+    by mean accuracy, best first.
 
     Raises:
         AuditError: no network has credits both in block 0 and in a later block.

@@ -89,8 +89,8 @@ def verdict_matrix(
     return figure
 
 
-# Kinds of report, by which a reader withdraws ("walks back") the claims about some networks. Papers
-# of the field usually report as the first two do (Hao, Wan, Zhai 2026).
+# Kinds of report. Each tells a reader for which networks to withdraw ("walk back") the claims.
+# Papers of the field usually report as the first two do (Hao, Wan, Zhai 2026).
 _STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",

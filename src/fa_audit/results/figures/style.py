@@ -260,7 +260,7 @@ def wrap(label: str, width: int = 24) -> str:
 
 
 class _Wrapper(textwrap.TextWrapper):
-    # The documented way to tell the standard library where a text may be broken.
+    # Without `break_on_hyphens`, textwrap may break a text where this expression matches.
     wordsep_simple_re = re.compile(r"(\s+|(?<=_)(?=\w)|(?=\+))")
 
 
@@ -322,7 +322,7 @@ def limit_line(
 ) -> None:
     """Draw a check's limit, name it beside the panel and shade where the check fires.
 
-    Call it after the data.
+    Call it after the data are drawn.
 
     Args:
         axis: the axis of the values, ``"x"`` or ``"y"``.
@@ -358,7 +358,9 @@ def name_rows(ax: Axes, labels: Sequence[str]) -> None:
 
 
 def rows_height(labels: Collection[str], lines: int = 1) -> float:
-    """Return the height of all rows together in inches: each fits `lines` lines and every label."""
+    """Return the height of all rows together in inches; each has room for `lines` lines and for
+    the tallest label.
+    """
     tallest = max([lines, *(label.count("\n") + 1 for label in labels)])
     return len(labels) * (0.125 * tallest + 0.1)
 

@@ -93,7 +93,7 @@ def page(
 
 
 def headline(runs: Sequence[PageRun]) -> str:
-    """Return the page's first line: the verdict of one run, or the counts of several."""
+    """Return the page's first line: a single run's verdict, or how many runs have each verdict."""
     trained = [run for run in runs if not run.is_baseline] or runs
     if len(trained) == 1:
         return f"{trained[0].name}: {trained[0].judgement.text(THREE)}"

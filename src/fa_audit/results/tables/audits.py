@@ -36,8 +36,8 @@ def _first_epoch(check: str) -> Column:
 
 _REGIME = (GROWTH, _GRADIENT, _first_epoch("scale"), _first_epoch("reference"))
 _REGIME_NOTE = (
-    "growth: largest over seeds; ||g_L||: median over seeds; D1, D2 from epoch: the first "
-    "epoch at which it fires, mean ± sample standard deviation over the seeds in which it does."
+    "growth: largest over seeds; ||g_L||: median over seeds; D1, D2 from epoch: the first epoch at "
+    "which the check fires, mean ± sample standard deviation over the seeds in which it does."
 )
 _FOUR_CHECK_NOTE = (
     "Four-check: the verdict over all seeds, decided by each check's mean distance from its limit;"
@@ -91,9 +91,10 @@ _VARIATION_NOTE = (
 
 
 def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per run and setting: runs by mean accuracy, each with its settings in order.
+    """Return one row per run and setting.
 
-    Width, depth, epochs and training options get columns if they differ between settings.
+    Width, depth, epochs and training options get columns if they differ between settings. Rows are
+    sorted by the run's mean accuracy, best first, then by these columns.
     """
     order = rank_runs(tidy.runs)
     first = tidy.runs.drop_duplicates("setting").set_index("setting")

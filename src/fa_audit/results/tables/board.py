@@ -91,7 +91,7 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     settings = tuple(name for name in ranked.settings if name not in sources)
     if not settings:
         raise AuditError(
-            "board: found only settings named in claims.yaml, which get no row; expected another."
+            "board: found only settings named in claims.yaml, which get no row; expected others."
         )
 
     def reached(group: pd.DataFrame) -> str:
