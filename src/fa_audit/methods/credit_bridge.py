@@ -15,8 +15,8 @@ Constants from the paper: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up
     weight 1 of the gradient term. Ours: noise relative to the rms of the state, 3 hidden layers of
     256 units, and one mean over the targets of all states. V learns at the network's learning
     rate without weight decay.
-Cost: as BP, V's forward pass on (K + 1)(L + 1) states per sample, its backward pass, and second
-    derivatives at the top.
+Cost: as BP, plus forward passes of V or V' on K L + 2 (L + 1) states per sample, two backward
+    passes of V, and second derivatives at the top.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CreditBridge(Method):
         state.set_warm(progress >= self.warm_up)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return ``dV(h_l, t_l, e) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is
+        """Return ``dV(h_l, t_l, s) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is
         over.
         """
         if not state.is_warm:

@@ -9,8 +9,8 @@ The topmost matrix has the same gradient as a linear head's weight, so that ever
 their distance by 1 - lr * decay, as in Kolen-Pollack. According to the source, the other matrices
 learn to estimate the path from their state to the output.
 
-Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries, uniform
-    in +-sqrt(6 / d), and the decay of the feedback are from the authors' code (webstah/dkp-gist,
+Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries (uniform
+    in +-sqrt(6 / d)) and the decay of the feedback are from the authors' code (webstah/dkp-gist,
     utils/gradfunctions.py).
 Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
     with a rate that falls by a fifth every epoch); matrices learn from a state's vector even if the

@@ -13,7 +13,8 @@ separate them.
 
 Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{i-1} W_i), G_i = a_i
     M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not
-    the authors' code. They classify by the goodness of the last layer, or by its sum over layers.
+    the authors' code. The authors classify by the goodness of the last layer, or by its sum over
+    layers.
 Ours: the network's head classifies; it has a bias, its normalisation, and no ReLU before it. The
     next block reads the state without the ReLU. M reads vectors even if states are maps. Unlike in
     that code, all layers learn in every step, and no matrix reads the image.

@@ -197,7 +197,7 @@ class Audit(Evidence):
         """Read an audit.
 
         Raises:
-            AuditError: the file cannot be read or is not JSON, or `from_dict` raises the error.
+            AuditError: the file cannot be read, is not JSON, or holds no audit (see `from_dict`).
         """
         from fa_audit.core.files import read_json
 

@@ -42,7 +42,7 @@ class Outcome:
     Attributes:
         value: the number that decides; None if it could not be measured.
         threshold: its limit, for this network's evaluation batch.
-        fires: True is a finding against the network; None means not evaluated, which never passes.
+        fires: True is a finding against the network; None means not evaluated, never a pass.
         distance: distance of the value from its limit, positive if the check passes.
         cause: a code for the reason of the outcome, if programs need it.
         note: the reason of the outcome and how to read the value, in words.

@@ -21,7 +21,7 @@ from fa_audit.protocol.intervals import MOST_SEEDS, seeds_to_settle, t_interval
 
 NON_FINITE = "non-finite"  # listed with the checks that fired if NaN or infinity was found
 OUTCOMES = {True: "fires", False: "passes", None: "not evaluated"}
-Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None if one was not evaluated
+Fires = Mapping[str, bool | None]  # by the names in `CHECKS`; None: the check was not evaluated
 
 
 # --- the two rules --------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Rule:
     def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
         """Return whether other outcomes of the checks in `near` would change the verdict.
 
-        A verdict that lists other reasons counts as unchanged.
+        A verdict that only lists other reasons counts as unchanged.
         """
         verdicts = set()
         for fired in product((True, False), repeat=len(near)):
@@ -311,7 +311,9 @@ class Judgement:
 
     @property
     def settling(self) -> str:
-        """Say how many seeds would settle a borderline verdict; empty if none is borderline."""
+        """Say how many seeds would settle a borderline verdict; empty for a single network, or if
+        no verdict is borderline.
+        """
         deciding = set()
         for rule in RULES.values():
             if self.is_borderline(rule):
@@ -329,7 +331,7 @@ class Judgement:
 
     @property
     def flags(self) -> list[str]:
-        """List every check that fires with its cause or baseline, even if it decides no verdict."""
+        """List every check that fires, with cause or baseline, even if it decides no verdict."""
         flags = []
         for name, found in self.findings.items():
             if found.fires:

@@ -89,7 +89,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once, after the seeds of the networks that have it, unless all have it."""
+    """Yield every text once; a text that only some networks have begins with their seeds."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that has the same text twice is named once.
@@ -197,7 +197,7 @@ def _seeds(judgement: Judgement) -> Table:
 
 
 def _intervals(judgement: Judgement) -> Iterator[Entry]:
-    """Yield how each check's interval was formed, and the batch size for which its limit holds."""
+    """Yield how each check's interval was formed, the batch size of its limit, and its note."""
     many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]

@@ -301,10 +301,11 @@ def fresh(subject: Subject) -> None:
 def labels(subject: Subject) -> None:
     """Expect that every nonzero credit depends on the sample's label, even if the output error and
     the topmost credit are zero. To pass, use `labels`. A credit from a target or prediction should
-    vanish with the output error: subtract the target or prediction of a zero error.
+    vanish with the output error: subtract its value at a zero error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # Shifts keep similarities between labels; all labels 0 change credits made from similarities.
+    # A shift keeps the similarities of labels. Setting all labels to 0 changes them, and with them
+    # credits made from similarities.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -601,7 +602,8 @@ def sizes(subject: Subject) -> None:
     where = f" with {_LARGE}, {_MANY_CLASSES} classes and a batch of {_LARGE_BATCH}"
     large = named_credits(learner, x, labels)
     _expect_finite(large, where)
-    # A method that fills only the first features fails; zeros of sparse credits differ by sample.
+    # A method that fills only the first features fails. Sparse credits pass, since their zeros
+    # differ by sample.
     found = f"zeros in the second half of the features of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
