@@ -158,7 +158,7 @@ def norms_along_directions(
     """Estimate median ``||g_l||`` of a mean loss from its changes along random directions, without
     a backward pass.
 
-    A vector's component along a random unit vector has the mean square ``||g_l||^2 / d``.
+    The component of ``g_l`` along a random unit vector has the mean square ``||g_l||^2 / d``.
 
     Returns:
         The norm; NaN if the loss is neither the mean nor the sum of its samples' losses.

@@ -3,9 +3,9 @@ chance.
 
 Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a
 direction for its output ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and
-``loss_i`` the loss of sample i. Every metric compares ``a_l`` at the block's output, with
-``g_{l+1}``. The metric ``..._at_input`` compares ``a_l`` at the block's input, with ``g_l``, as
-published numbers do. In a block without a skip, this gradient is unrelated to the credit.
+``loss_i`` the loss of sample i. Metrics test ``a_l`` at the block's output, where the gradient is
+``g_{l+1}``. Metrics named ``..._at_input`` test it at the block's input, where the gradient is
+``g_l``, as published numbers do. In a block without a skip, ``g_l`` is unrelated to the credit.
 
 The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in
 its own precision; everything else is computed on a float64 copy. A value that cannot be measured is

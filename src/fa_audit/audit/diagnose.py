@@ -91,8 +91,8 @@ def diagnose(
             direction for ``states[l + 1]``, the output of block l. Its shape is that of this output
             or of the vector ``(B, d)`` read from it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
-            feedback for every number; they give the null of the cosines. Equal draws count once.
-            The number seeds torch's global stream.
+            feedback for every number. The draws give the null distribution of the cosines; equal
+            draws count once. The number seeds torch's global stream.
         directions: number of random moves of every state. Credits are compared with the changes
             of the loss that these moves cause; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.

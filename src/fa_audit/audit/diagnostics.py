@@ -59,8 +59,8 @@ def measure(
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
         loss_fn: the loss whose gradients are taken.
         sample: the batch on which the layers are measured; default the first of `batches`.
-        stability_batches: batches for the stability, in place of `batches`. Those of less than half
-            the largest one's size are left out.
+        stability_batches: batches for the stability, in place of `batches`. Batches smaller than
+            half of the largest are left out.
     """
     middle = layer_for_stability
     if middle is None:
@@ -184,7 +184,7 @@ def _intervals(
     Both use the same resamples. A network without blocks has no growth; an estimated norm has no
     interval.
     """
-    # The last row is of the gradient; those before it are of the states.
+    # The last row holds the gradient's norms; the rows before it hold the states' norms.
     norms = [sample_norms(vectors) for vectors in (*truth.states, truth.gradients[-1])]
     rows = torch.stack(norms).cpu().numpy()
     if rows.shape[1] < FEWEST:

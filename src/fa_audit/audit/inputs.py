@@ -368,7 +368,7 @@ def prepared(
             batches of each are taken; None takes all.
 
     Yields:
-        The network, the batches of every argument, and warnings about the network's outputs.
+        The network, the batches of every argument, and warnings about the network and the loss.
 
     Raises:
         AuditError: as `diagnose`.
@@ -399,7 +399,7 @@ def prepared(
             if part and loss_fn is F.cross_entropy:
                 _check_labels(name, part, network)
             elif part:
-                # One sample alone cannot tell a sum from a mean.
+                # Check the largest batch, since a loss of few samples may be undefined.
                 largest = max(part, key=lambda batch: len(batch[0]))
                 warnings += _check_loss(network, *largest, loss_fn)
         yield network, list(batches.values()), warnings

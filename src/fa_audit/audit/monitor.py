@@ -42,10 +42,10 @@ class Monitor:
     it first fires.
 
     Attributes:
-        history: a row per epoch and state; epoch 0 is the model as it was given. Columns ``epoch``,
-            ``layer``, ``hidden_norm``, ``grad_norm``, ``growth`` (None for the last state); and,
-            repeated for every state, ``loss``, ``stability``, ``finite``, and whether ``D1``,
-            ``D2`` and ``C`` fire (None: not evaluated).
+        history: a row per epoch and state; the first epoch is the model as it was given. Columns
+            ``epoch``, ``layer``, ``hidden_norm``, ``grad_norm``, ``growth`` (None for the last
+            state); and, repeated for every state, ``loss``, ``stability``, ``finite``, and whether
+            ``D1``, ``D2`` and ``C`` fire (None: not evaluated).
         report: the `DiagnosticReport` of the last epoch.
         epoch: the last audited epoch.
         stopped: whether `stop_on` ends the training at the last audited epoch.
@@ -77,7 +77,7 @@ class Monitor:
 
         Raises:
             AuditError: as `diagnose`; a check in `stop_on` is unknown, or is C with fewer than 8
-                batches; `epoch` is not an integer >= 0, or `log` not a function.
+                batches; `epoch` is not an integer >= 0; or `log` is not a function.
         """
         several = isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
         self.stop_on: tuple[Any, ...] = tuple(stop_on) if several else (stop_on,)
@@ -143,7 +143,8 @@ class Monitor:
         """Continue from a `state_dict`: history and epoch go on, and no warning is repeated.
 
         Raises:
-            AuditError: `state` is not a monitor's, or its model had another number of states.
+            AuditError: `state` is not from `state_dict`, or its history and this model differ in
+                the number of hidden states.
         """
         known = isinstance(state, Mapping) and state.keys() == self.state_dict().keys()
         if not known or not is_count(state["epoch"]):

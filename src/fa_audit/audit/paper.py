@@ -75,7 +75,9 @@ def bp_grad_norms(
     *,
     description: Description | None = None,
 ) -> list[float]:
-    """Return the median over samples of ``||d loss / d h_l||``, l = 0..L, of the batch's loss.
+    """Return the median over samples of ``||d loss / d h_l||`` for l = 0..L.
+
+    The loss is that of the whole batch.
 
     Args:
         model, loss_fn, description: as in `fa_audit.diagnose`.
@@ -187,8 +189,8 @@ class FAProtocol:
         batch_size: by default norms use all N samples, and the cross-batch stability the first 10
             batches of 128. With a batch size, everything is measured as `diagnose` does on batches
             of that size.
-        options: the other arguments of `diagnose`: `method_name`, `notes`, `description`,
-            `loss_fn`, `layer_for_stability`, or `thresholds` in place of the four numbers.
+        options: other arguments of `diagnose`, such as `method_name`, `notes`, `description`,
+            `loss_fn`, `layer_for_stability`, or `thresholds` in place of the four limits above.
 
     Raises:
         AuditError: inputs and labels differ in number, a limit is out of range, or limits are given
@@ -231,8 +233,8 @@ class FAProtocol:
         )
         if options.get("thresholds") is not None and limits != DiagnosticThresholds():
             raise AuditError(
-                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give them in"
-                " one place."
+                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of"
+                " the two."
             )
         self.model, self.samples = model, (x, labels)
         self.options = {"thresholds": limits} | options
@@ -255,8 +257,8 @@ class FAProtocol:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation
                 samples, and the report's notes say so.
-            test_samples: as in `diagnose`; if the accuracy is computed here, the number of
-                evaluation samples.
+            test_samples: as in `diagnose`; if the accuracy is computed here, the default is the
+                number of evaluation samples.
         """
         options = self.options | {"test_samples": test_samples}
         # Samples with the label that the loss ignores do not count in the accuracy.

@@ -66,7 +66,8 @@ def audit_files(
 
     Args:
         files: passed on to `read_run`.
-        thresholds, name: as in `audit`.
+        thresholds: as in `diagnose`.
+        name: the method's name in the report; default the one in the run's specification.
 
     Returns:
         The report, and further facts of the run as JSON types; a fact that the sidecar lacks is
@@ -78,7 +79,7 @@ def audit_files(
     learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
     own_frozen = bp_frozen_acc = None
     if "own" in baselines:
-        # The baseline may have options of its own, which its run's name tells.
+        # The run name of the baseline shows its options, which may differ from the audited run's.
         own_name = baselines["own"].get("run") or baseline_names(learner.spec)["own"]
         own_frozen = own_name, baselines["own"]["accuracy"]
     if "bp" in baselines:
@@ -133,8 +134,8 @@ def audit(
 
     Args:
         learner: network and method, as loaded from a checkpoint.
-        dataset: on the learner's device. It and the trajectory must be the training's own, which
-            `read_run` checks.
+        dataset: on the learner's device. Data set and trajectory must be those of the training;
+            `read_run` checks this.
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
@@ -144,7 +145,7 @@ def audit(
             trained longer, are then left out, and depth utility is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
-    # Norms are of the first 128 test images, as in the paper; accuracies are of all.
+    # Norms use the first 128 test images, as in the paper; accuracies use all.
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = (
@@ -246,8 +247,8 @@ def read_run(
         sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
         baselines: files of the known baselines, by their roles ``own``, ``bp`` and ``shallow``.
         spec: the expected run's specification; default the checkpoint's.
-        method, architecture: ``package.module:Class`` if it is not registered: a checkpoint does
-            not decide what is imported.
+        method, architecture: ``package.module:Class``, required if the checkpoint names one that is
+            not registered. A checkpoint does not decide what is imported.
 
     Returns:
         Learner and data set on the device; the sidecar's facts, empty without one; every baseline's

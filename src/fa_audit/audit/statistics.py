@@ -139,8 +139,8 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     """Return the interval of the middle 95 % of bootstrap draws; None if a draw is NaN.
 
-    If `value` lies outside, as a maximum over many equal blocks can, the interval is widened to
-    include it.
+    If `value` lies outside, the interval is widened to include it. The largest of many similar
+    growths, for example, can lie outside.
 
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)
@@ -155,8 +155,8 @@ def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
 
 
 def jackknife_interval(cosines: np.ndarray) -> Interval | None:
-    """Return the delete-one jackknife interval of the mean over pairs of different batches, within
-    -1..1.
+    """Return the delete-one jackknife interval of the mean cosine over pairs of different batches,
+    cut off at -1 and 1.
 
     ``mean ± t sqrt((K - 1) / K sum_k (m_k - mean of m)^2)``, where ``m_k`` is the mean without
     batch k and t has K - 1 degrees of freedom. None for fewer than `FEWEST` batches.

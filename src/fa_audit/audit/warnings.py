@@ -23,7 +23,7 @@ from fa_audit.protocol.evidence import Evidence
 
 Warnings = Iterator[tuple[Code, str]]
 _SUM_TO_ONE = 1e-3  # largest distance of the sum of probabilities from 1
-_FAILED = 0.05  # a baseline this far below the accuracy of the class means is suspected
+_FAILED = 0.05  # a baseline this far below nearest-class-mean accuracy may have failed to train
 _OVERLAP = 0.01  # share of repeated samples above which C is in doubt
 _LARGE = 1e3  # norm of the gradient of one sample's loss above which the gradient explodes
 _FLOAT32_ERROR = 1e-2  # median relative error of float32 gradients above which a warning is given
@@ -230,8 +230,8 @@ def _nearest_mean(fitted: list[Forward], tested: list[Forward]) -> tuple[float, 
 
 
 def gradient_warnings(evidence: Evidence) -> Warnings:
-    """Warn of gradients that explode, that were not compared with the forward pass, or that float32
-    does not resolve.
+    """Warn of gradients that explode, that were not verified against the forward pass, or that
+    float32 does not resolve.
     """
     large, errors = {}, {}
     for layer in evidence.layers:
@@ -251,7 +251,7 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
         some = "unresolved" in evidence.missing.values()
         yield (
             "gradient unresolved" if some else "gradient not compared",
-            "The backward pass was not compared with the forward pass: the model has"
+            "The backward pass was not verified against the forward pass: the model has"
             f" {evidence.unchecked}. Metrics that need an unverified gradient are left out.",
         )
     worst = max(errors, key=errors.__getitem__, default=0)

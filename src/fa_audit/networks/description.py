@@ -56,7 +56,7 @@ _FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # largest share of the outputs' dependence on the input that may bypass a state
 ALIKE = 1e-4  # relative difference of two samples' outputs below which an exchange shows nothing
 ROUNDING = 1e-6  # relative change of outputs if kernels sum in another order
-DIFFERENT = 1e-4  # relative difference of outputs that two passes of one network stay below
+DIFFERENT = 1e-4  # largest relative difference between the outputs of two passes on one batch
 
 
 class NotWhole(AuditError):
@@ -462,8 +462,9 @@ def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     """Return ``||found - expected|| / ||own - expected||``, at most 1.
 
-    `own` are outputs before samples exchange states, `found` those after, and `expected` the `own`
-    outputs of each state's sample. Return None if `own` and `expected` are alike or not finite.
+    `own` are outputs before samples exchange states, `found` those after. `expected` has, for each
+    sample, the output in `own` of the sample whose state it got. Return None if `own` and
+    `expected` are alike or not finite.
     """
     if found.shape != expected.shape:
         return None

@@ -90,7 +90,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
         batch: inputs on the model's device, or a mapping of inputs and labels.
 
     Raises:
-        AuditError: the model is not a Python module, or its forward fails.
+        AuditError: the model is not a `torch.nn.Module`, is compiled by torch.jit, or fails.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])

@@ -201,7 +201,7 @@ def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
 
 
 def matching(model: nn.Module, entry: str) -> dict[nn.Module, str]:
-    """Return the modules that match a name or pattern, each with the first of its names that does.
+    """Return the modules that match a name or pattern, each with its first matching name.
 
     Raises:
         AuditError: no module matches.
@@ -411,8 +411,8 @@ class OneTensor(nn.Module):
 
     Attributes:
         module: the model, which takes the parts as keyword arguments.
-        layout: which columns of a float64 tensor ``(B, columns)`` are which part; float64 holds
-            integers exactly.
+        layout: every part's shape and type, in the order of the parts' columns in the float64
+            tensor ``(B, columns)``; float64 holds integers exactly.
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:

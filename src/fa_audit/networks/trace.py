@@ -75,7 +75,7 @@ class Reference:
 
     Attributes:
         states: vectors of ``h_0..h_L``, each ``(B, d)``.
-        gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
+        gradients: ``g_l = d loss / d h_l`` of the batch's loss, each ``(B, d)``.
         logits: ``(B, C)``.
         finite: whether all logits, states and gradients at the states are finite, even in tokens
             that the vectors leave out.
