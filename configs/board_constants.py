@@ -43,7 +43,7 @@ class FastWeightMirror(WeightMirror):
     decay: float = 0.03
 
 
-# beta, the weight of the similarity loss, is at most 1, by default 0.99: both values are smaller.
+# beta weights the similarity loss: 0.99 by default, at most 1, so both values tried are smaller.
 @dataclass(frozen=True)
 class EvenLocalPredSim(LocalPredSim):
     beta: float = 0.5
