@@ -239,8 +239,8 @@ def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]
 
 
 def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
-    """Return the time of a trajectory's row: all measurements on the first test batch, and only the
-    accuracy on the others.
+    """Return the time of an epoch's trajectory rows: all measurements on the first test batch, and
+    only the accuracy on the others.
     """
     test = evaluation_batches(data)
     batch = test[:1]

@@ -1,5 +1,5 @@
-"""Train the paper's network in 1, 4, 8, 12 and 16 processes on one GPU: samples per second, and
-whether all end with exactly the same network.
+"""Train the paper's network in 1, 4, 8, 12 and 16 processes on one GPU; print the samples per second
+and whether all end with exactly the same network.
 
     python benchmarks/gpu.py                    # with MPS if it runs (docs/cluster.md)
     python benchmarks/gpu.py --runs 1 2 --device cpu

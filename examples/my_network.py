@@ -71,7 +71,7 @@ def train(frozen: bool = False, epochs: int = 15) -> ResidualMLP:
 
 
 def local_losses(model: ResidualMLP, x: Tensor, y: Tensor) -> Tensor:
-    """Sum the head's cross-entropy and ``<output, credit>`` of every block; no gradient passes between blocks."""
+    """Sum the head's cross-entropy and ``<output, credit>`` of embedding and blocks; gradients stay in their part."""
     outputs = [model.embed(x)]
     for block in model.blocks:
         outputs.append(block(outputs[-1].detach()))

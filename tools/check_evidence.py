@@ -4,8 +4,8 @@ reference/measured.
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
 On the same processor and torch, a checkpoint has the SHA-256 of the measured one. Elsewhere
-rounding differs, and training amplifies the difference. In that case the run's numbers that the
-scorecard's headline counts must lie within the scatter of the measured seeds.
+rounding differs, and training amplifies the difference. In that case the run's numbers must lie
+within the scatter of the measured seeds, if the scorecard's headline counts them.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def main() -> None:
         alike = getattr(tool, "alike", operator.eq)
         for path, content in tool.made():
             new = content.encode() if isinstance(content, str) else content
-            # Write a text if any number differs, but a picture only if it looks different.
+            # Write a file if any byte differs, but a PNG picture only if it looks different.
             same = alike if options.check or path.suffix == ".png" else operator.eq
             if not path.exists() or not same(path.read_bytes(), new):
                 stale.append(str(path.relative_to(ROOT)))

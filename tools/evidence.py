@@ -5,7 +5,8 @@ python tools/evidence.py RESULTS --configfile configs/board.yaml --settings fiel
     --into reference/field
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/.
-An audited run is audited again if one of its files is newer; other measured runs stay.
+A run is audited again if its checkpoint or a baseline is newer than its audit; other measured runs
+stay.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     """Audit one run against the existing baselines; return the path of the JSON. A JSON that is
-    newer than its inputs is kept.
+    newer than checkpoint and baselines is kept.
     """
     checkpoint = results / "checkpoints" / f"{key}.safetensors"
     roles = setting.baselines_of(key.run).items()

@@ -41,8 +41,8 @@ FINDINGS_NOTE = (
 
 
 def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return accuracy, margin, scale, reference and credit of settings side by side, each with its
-    interval.
+    """Return accuracy, margin, growth, last state, rho and verdict of settings side by side; numbers
+    have intervals.
     """
     table = replace(tidy, runs=with_derived(tidy))
     return run_table(

@@ -86,8 +86,8 @@ def _log_to(path: str) -> None:
 
 @contextmanager
 def device(snakemake: Snakemake) -> Iterator[str]:
-    """Yield the device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this
-    one holds it.
+    """Yield the device that Snakemake granted: ``cpu``, or a GPU, locked so that no more jobs share
+    it than `jobs_per_gpu` allows.
     """
     import torch
 

@@ -134,7 +134,7 @@ def spec_values(wildcards):
 
 @cache
 def name_missing_options():
-    """Warn once if options of profiles/default that keep finished trainings are missing.
+    """Warn once without the options of profiles/default that keep finished trainings up to date.
 
     Modules and --workflow-profile none do not read that profile. Call this while jobs are
     planned: options are not known before.
@@ -169,12 +169,12 @@ ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()
 
 
 def original_file(folder, ending):
-    """Return an input function for the file that the rule copies."""
+    """Return an input function for the file that rule share_run copies."""
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- files by kind, which these functions list only for targets that are asked for: a list for ten
-# thousand runs takes 15 MB
+# ---- lists of files by kind; functions, since only requested targets need these lists: a list for
+# ten thousand runs takes 15 MB
 
 
 def network_files(keys):

@@ -40,8 +40,9 @@ def in_storage():
 def group_of(wildcards):
     """Return the group that is sent to a cluster as one job: a run's training and its audit.
 
-    With --group-components run=2 two runs are one job. A group must not wait for a file that
-    another job makes from its results, so a run that is copied from another setting has no group.
+    With --group-components run=2 two runs are one job. A group must not wait for a file that a job
+    outside makes from the group's results, so a run that is copied from another setting has no
+    group.
     """
     return "run" if on_cluster() and key_of(wildcards) not in GRID.duplicate_runs else None
 

@@ -13,7 +13,7 @@ def say(*lines):
 def planned_jobs():
     """Return the jobs that the targets need, and the set of those that are still to be done.
 
-    Snakemake documents no way to ask for either; this is the only place that reads `workflow.dag`.
+    Snakemake documents no way to ask for them; only this file reads `workflow.dag`.
     """
     # When a dry run prints its table, Snakemake already counts all jobs as finished.
     return list(workflow.dag.jobs), set(workflow.dag.needrun_jobs(exclude_finished=False))

@@ -67,8 +67,8 @@ def _visible() -> list[str]:
 
 
 def smallest_gpu_mb() -> int | None:
-    """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi reports it,
-    or None.
+    """Return the memory of the smallest visible GPU in MB (2**20 bytes), or None if nvidia-smi does
+    not report it.
 
     nvidia-smi does not report the memory of a part of a GPU (MIG).
     """

@@ -100,7 +100,7 @@ def check_cluster_limits(
     asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]
 ) -> str:
     """Check that the number of GPUs requested from a cluster at once is limited; return the limit
-    in words, such as ``at most 4 GPUs at a time (gpu)``.
+    in words: ``at most 4 GPUs at a time (gpu)``, or ``their CPUs`` if no rule asks for GPUs.
 
     Args:
         asked: resources of every rule that may be sent to the cluster, before `limits` apply.

@@ -136,7 +136,7 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
 
 
 def commit() -> str:
-    """Return `git describe` of the running code, or 'unknown' outside a checkout of its own."""
+    """Return `git describe` of the running code, or 'unknown' if `ROOT` is no Git checkout."""
     command = ["git", "describe", "--always", "--dirty", "--tags"]
     # Git must not search above ROOT: a repository there is another project's.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}

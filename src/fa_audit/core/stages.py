@@ -68,8 +68,8 @@ _REPORT = ("protocol/report.py", "protocol/sentences.py")
 _BOARD = ("methods/claims.yaml", "provided/benchmarks/methods.json")
 _LOOK = "results/figures/paper.mplstyle"
 
-# For each script in workflow_scripts/: the package's files that it needs outside of FOLLOWED. A
-# name with a slash at its end means all files of a folder.
+# For each script in workflow_scripts/: the package's files that it needs, except the modules of
+# FOLLOWED. A name with a slash at its end means all files of a folder.
 STAGES: dict[str, tuple[str, ...]] = {
     "prepare_data": ("core/randomness.py",),
     "train": (*NETWORK, *TRAINING),
@@ -99,7 +99,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         *_BOARD,
     ),
 }
-# A stage's files also are the modules that they import from these subpackages and user's folders.
+# A stage's files include the modules that they import from these subpackages and user's folders.
 FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
@@ -191,7 +191,7 @@ def _is_followed(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> list[Path]:
-    """Return a file and those of all modules that it imports, and the ``__init__`` beside every
+    """Return a file, the files of all modules that it imports, and the ``__init__`` beside every
     file outside of fa_audit.
 
     In ``from package import name``, the name may be a module: its file is then returned, too.

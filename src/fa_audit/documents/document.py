@@ -1,6 +1,6 @@
 """The class of a report, and pure functions that format it as plain text and markdown.
 
-`fa_audit.documents.latex` has its LaTeX.
+`fa_audit.documents.latex` formats a report as LaTeX.
 """
 
 from __future__ import annotations

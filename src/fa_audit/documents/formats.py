@@ -1,6 +1,6 @@
 """The class of a table, and pure functions that format it as CSV, markdown, plain text and HTML.
 
-`fa_audit.documents.latex` has its LaTeX.
+`fa_audit.documents.latex` formats a table as LaTeX.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from fa_audit.documents.document import Document, capital
 from fa_audit.documents.formats import Dialect, Table, one_line, rendered, right_aligned
 
 _PACKAGES = "booktabs,graphicx"
-LONG = 40  # characters of a text from which its column breaks into lines
+LONG = 40  # a column breaks into lines if one of its texts has more characters
 _SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -36,8 +36,8 @@ def escape_latex(text: str) -> str:
     """Escape LaTeX's special characters; norms, powers of ten, minus signs and relations become
     mathematics.
 
-    Characters of other scripts pass as UTF-8, which XeLaTeX and LuaLaTeX read, and pdfLaTeX where
-    it has a font.
+    Characters of other scripts pass as UTF-8. XeLaTeX and LuaLaTeX read them; pdfLaTeX reads those
+    for which it has a font.
 
     >>> escape_latex("50% of ||g_L|| >= 1e-7")
     '50\\\\% of $\\\\|g_L\\\\|$ $\\\\ge$ $10^{-7}$'
@@ -131,5 +131,5 @@ def document_to_latex(document: Document) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Escape a text whose paths, digests and names of options may be broken into lines."""
+    """Escape a text, and allow line breaks in its paths and names of options."""
     return re.sub(r"(/|\\_|=|\+)(?=[\w\\])", r"\1\\allowbreak{}", escape_latex(text))

@@ -236,7 +236,7 @@ class SettingEntry(Budget):
             yield name, validated(SettingEntry, written, "vary")
 
     def audited_runs(self) -> list[str]:
-        """Return the names of all audited runs: the entry's runs, then its sweep, then its ladder.
+        """Return the names of all audited runs: the entry's runs, sweep, ladder, then snapshots.
 
         The sweep goes method by method, by rising penalty. The ladder trains every method with its
         top ``k`` of L blocks trainable, for k = L..1. The case k = 0 is the method's frozen
@@ -252,7 +252,7 @@ class SettingEntry(Budget):
         return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
-        """Return the entry's ``baselines``, even if empty; without this key, those of its runs."""
+        """Return the entry's ``baselines``, even if empty; without this key, its runs' baselines."""
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)
         names = set()

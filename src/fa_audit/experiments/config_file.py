@@ -59,8 +59,9 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
 def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -> None:
     """Fill in the settings that have a key ``select``, in place.
 
-    ``select: FILE`` takes the setting of the same name from another file, ``select: FILE:NAME`` one
-    of another name. Keys beside it replace those of the selected setting; null removes one.
+    ``select: FILE`` takes the setting of the same name from another file, ``select: FILE:NAME``
+    takes the setting NAME. Keys beside ``select`` replace those of the selected setting; the value
+    null removes a key.
 
     Args:
         config: as read from a file, not checked yet.

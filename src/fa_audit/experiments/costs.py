@@ -26,8 +26,8 @@ CONTEXT_MB = 500
 _MARGIN = 2
 # Minutes until a job begins its work: importing torch from a cold file system takes that long.
 _START_MINUTES = 10
-# Most minutes to request for a training and for its audit, together a day. An interrupted training
-# resumes in the next job.
+# Most minutes to request for a training and for its audit: both together last a day. An interrupted
+# training resumes in the next job.
 _LONGEST_TRAINING, _LONGEST_AUDIT = 22 * 60, 2 * 60
 # Hours for an epoch of backpropagation on a network that was never measured.
 _UNMEASURED = 1 / 60
@@ -65,11 +65,12 @@ class Costs:
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Estimate the hours of a training; None if it has epochs and no time below was measured.
+        """Estimate the hours of a training from the first of these times that was measured.
 
-        Take the first measured time: of this training, of its method without frozen blocks, or of
-        backpropagation on its network, multiplied by the method's declared `relative_time`.
-        Penalties and random targets add next to nothing.
+        In order, the times are this training's, its method's without frozen blocks, and
+        backpropagation's on its network, multiplied by the method's declared `relative_time`.
+        Penalties and random targets add next to nothing. Return None if no time was measured,
+        unless the training has no epochs.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)

@@ -23,7 +23,7 @@ class Setting:
         block: name of its entry in the configuration; differs from `name` if the entry has
             ``vary``.
         runs: names of the audited runs, including those of ``sweep`` and ``ladder``.
-        baselines: names of the frozen and shallow runs that they are compared with.
+        baselines: names of the frozen and shallow runs that `runs` are compared with.
         seeds: every run is trained once with each of these seeds.
         common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their
             accuracy counts only after the full budget.

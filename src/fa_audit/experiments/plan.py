@@ -13,7 +13,7 @@ from fa_audit.experiments.paths import RunKey
 
 _HEADER = ("setting", "runs", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 _NOTE = """\
-Shared: trained in an earlier row. Done: trained, and up to date.
+Shared: copied from an earlier setting. Done: trained, and up to date.
 Hours: outstanding trainings and audits, one after another; times come from
 results/benchmarks/ if a seed of the run is done, else benchmarks/costs.json.
 '~': estimated from backpropagation, or from the method without frozen blocks.
@@ -63,8 +63,8 @@ def _work_cells(
     networks: Mapping[RunKey, bool],
     audits: Mapping[RunKey, bool],
 ) -> list[str]:
-    """Return the cells of a row: the numbers of trainings, of trainings shared with an earlier row
-    and of finished ones, then the hours of the outstanding jobs on each device.
+    """Return the cells of a row: the numbers of trainings, of runs shared with an earlier setting
+    and of finished trainings, then the hours of the outstanding jobs on each device.
     """
     own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = [grid.spec(key) for key in own if networks[key]]

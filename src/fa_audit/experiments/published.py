@@ -52,8 +52,8 @@ _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "dis
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared. A key names the fields
-# (`layer`, `epoch`) that an `Entry` for these columns must have. A tuple lists the answers of a
-# verdict, or `NEVER` for an epoch that may not exist; it is empty for other numbers.
+# (`layer`, `epoch`) that an `Entry` for these columns must have. A column's tuple lists the answers
+# of a verdict, or `NEVER` for an epoch that may not exist; it is empty for other numbers.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -94,8 +94,8 @@ class Entry(Strict):
         samples: number of test samples on which the number was measured.
         kind: the rule by which it is compared (docs/reproduction.md).
         value: a number; for a verdict, one of its answers in `QUANTITIES`.
-        deviation: standard deviation over the n averaged numbers; `tolerance` replaces it if it is
-            not published.
+        deviation: standard deviation over the n averaged numbers, if it is published.
+        tolerance: the difference to allow if the published number or ours has no deviation.
         above, below: a bound; every seed must lie above it, or below it.
         minus, over: another run, whose quantity is subtracted from that of `run`, or divides it,
             seed by seed.

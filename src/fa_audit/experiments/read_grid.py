@@ -48,7 +48,7 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     ('bp+frozen', 'bp+shallow', 'dfa+frozen')
 
     Args:
-        kinds: the known kinds of figures and tables; without it they are not checked.
+        kinds: the known kinds of figures and tables; None: figures and tables are not checked.
         where: the line of every value in the file, as `load_config` returns it.
 
     Raises:

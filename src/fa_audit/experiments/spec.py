@@ -225,8 +225,8 @@ class RunSpec:
         validation: share of the training set, its last samples, that is held out of training.
         snapshot: training ends after this epoch, while the schedule keeps its length `epochs`; None
             trains all epochs.
-        monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first
-            epoch at which all of them fire. Empty: it never ends early.
+        monitor: checks (``"D1"``, ``"D2"``, ``"D2@1024"``) and their limits, sorted; training ends
+            after the first epoch at which all of them fire. Empty: it never ends early.
 
     Raises:
         AuditError: a number of the wrong type or out of range.

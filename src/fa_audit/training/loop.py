@@ -214,8 +214,8 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
 
     Norms are medians over the first test batch. A row's growth and cosines belong to the block that
     reads the state: ``cosine`` compares ``a_l`` with ``g_{l+1}`` at the block's output, and
-    ``cosine_at_input`` with ``g_l``. ``grad_norm_1024`` belongs to the mean loss of the first 1,024
-    test samples, or of all if there are fewer.
+    ``cosine_at_input`` with ``g_l``. ``grad_norm_1024`` is ``grad_norm`` for the mean loss of the
+    first 1,024 test samples, or of all if there are fewer.
     """
     several = test[: -(-WIDE // len(test[0][1]))]
     wide = [torch.cat(parts)[:WIDE] for parts in zip(*several)]
@@ -243,7 +243,9 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
 
 
 def _cosines(credits: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> list[float | None]:
-    """Return every credit's mean cosine with its gradient; None if their shapes differ."""
+    """Return every credit's mean cosine with its gradient; None if their shapes differ, or if no
+    sample has an angle.
+    """
     pairs = zip(credits, gradients)
     return [cosine(a, g).value if a.shape == g.shape else None for a, g in pairs]
 

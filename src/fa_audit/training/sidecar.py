@@ -112,8 +112,8 @@ def check_baseline(
     """Check that a file is the expected baseline of an audited network.
 
     Args:
-        facts: the content of `path`. If its run names a learning rate, that rate may differ
-            from the audited network's.
+        facts: the content of `path`. If its run names a learning rate, its rate and normalisation
+            may differ from the audited network's.
         name: the expected run, such as ``dfa+frozen``.
         audited: the network's specification.
 

@@ -36,7 +36,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
     """Read the history that `trajectory_csv` wrote.
 
     Raises:
-        AuditError: a column is missing, a value is not a number, or rows are missing.
+        AuditError: a column is missing, a value is not a number, or there are no rows.
     """
     rows, cause = [], None
     try:
