@@ -143,7 +143,7 @@ def parse_run(text: str) -> Run:
     for option in options:
         name, value = _parse_option(option, text)
         if name in chosen:
-            raise AuditError(f"run '{text}': option '{name}' appears twice; keep one of them.")
+            raise AuditError(f"run '{text}': option '{option}' repeats an earlier one; keep one.")
         chosen[name] = value
     run = Run(method=method, **chosen)
     if run.shallow and (run.frozen or run.penalty):
