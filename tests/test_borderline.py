@@ -97,7 +97,9 @@ def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     error = 1.96 * math.sqrt((0.60 * 0.40 + 0.55 * 0.45) / 400)
     assert unpaired.interval == pytest.approx((0.05 - error, 0.05 + error), abs=2e-3)
     assert np.ptp(paired.interval) < 0.5 * np.ptp(unpaired.interval)
-    assert unpaired.borderline and not paired.borderline and depth().interval is None
+    assert unpaired.borderline and not paired.borderline
+    samples = sum(len(labels) for _, labels in batches())
+    assert depth().interval == depth(test_samples=samples).interval
     for name, wrong in (("paired_hits", (own, own)), ("paired_hits", 3), ("test_samples", 0.5)):
         with pytest.raises(AuditError, match=f"{name}: .*; expected"):
             depth(**{name: wrong})

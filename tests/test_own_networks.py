@@ -331,7 +331,11 @@ def test_the_record_says_what_the_audit_was_made_with():
     about = diagnose(model, batches, None, description=description).to_dict()["about"]
     assert about["versions"]["torch"] == torch.__version__ and about["model"].endswith("Chain")
     assert (about["dtype"], about["device"], about["reads"]) == ("float64", "cpu", "all features")
-    assert about["states"][:2] == ["input:layers.0", "layers.0"] and about["covered"] == 3 / 5
+    assert about["states"][:2] == ["input:layers.0", "layers.0"]
+    sizes = {
+        name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()
+    }
+    assert about["share"] == sizes["layers"] / sum(sizes.values())
 
 
 PYRAMID = """

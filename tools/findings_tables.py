@@ -98,7 +98,7 @@ def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 
 CHECKS = {
-    "scale": "D1 scale",
+    "scale": "D1 growth",
     "reference": "D2 reference",
     "stability": "C stability",
     "depth": "D3 depth",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         cross_batch_direction_stability,
         residual_norms,
     )
+    from fa_audit.core.errors import AuditError
     from fa_audit.networks.states import Description, HookPoint
     from fa_audit.protocol.audit import DiagnosticReport
     from fa_audit.protocol.evidence import DiagnosticThresholds
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "AuditError": "fa_audit.core.errors",
     "diagnose": "fa_audit.audit.diagnose",
     "Monitor": "fa_audit.audit.monitor",
     "FAProtocol": "fa_audit.audit.paper",
@@ -34,6 +36,7 @@ _EXPORTS = {
     "HookPoint": "fa_audit.networks.states",
 }
 __all__ = [
+    "AuditError",
     "Description",
     "DiagnosticReport",
     "DiagnosticThresholds",

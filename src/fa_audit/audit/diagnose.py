@@ -77,8 +77,7 @@ def diagnose(
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if
             unknown.
         frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation
-            and its embedding trained by the method's own credit. Without it depth utility is not
-            evaluated.
+            and its embedding trained by the method's own credit. Without it D3 is not evaluated.
         layer_for_stability: index l of the state for the cross-batch stability; default
             ``max(1, (L + 1) // 2)``.
         thresholds: limits of the checks; default the paper's.
@@ -102,8 +101,8 @@ def diagnose(
             input.
         sample: ``(x, labels)`` on which the norms of states and gradients are measured; default the
             first of `eval_batches`.
-        test_samples: size of the test set on which the accuracies were measured; with it the
-            margin has an interval.
+        test_samples: size of the test set on which the accuracies were measured, for the interval
+            of the margin; default the number of samples in the batches.
         paired_hits: two sequences of true or false, one entry a test sample: whether this network
             classifies it correctly, and whether its own frozen baseline does. The margin's interval
             is then a paired one, and narrower.
@@ -170,6 +169,9 @@ def diagnose(
         warnings += accuracy_warnings(passes, headline_acc, own)
         warnings += sample_warnings(over, ignored, finite=evidence.finite)
         warnings += gradient_warnings(evidence)
+        hits = hits_of(passes)
+        if samples is None and hits:
+            samples = hits[1] or None
         about = _about(model, network, sample[0])
     if measured is not F.cross_entropy:
         name = getattr(measured, "__name__", type(measured).__name__)
@@ -188,7 +190,7 @@ def diagnose(
         "deep": credit.deep,
         "warnings": [AuditWarning(code=code, text=text) for code, text in warnings],
         "about": about,
-        "hits": hits_of(passes),
+        "hits": hits,
     }
     return DiagnosticReport(**(dict(evidence) | facts))
 
@@ -226,6 +228,8 @@ def _about(model: nn.Module, network: Network, x: torch.Tensor) -> dict[str, Any
     first = next(iter((*network.parameters(), *network.buffers(), x)))
     # Only described models have `past`, the share of the inputs' effect that bypasses a state.
     past = list(getattr(network, "past", ()))
+    inside = {p for part in network.between for p in part.parameters(recurse=False)}
+    size = sum(p.numel() for p in network.parameters())
     return {
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
         "versions": {
@@ -236,7 +240,7 @@ def _about(model: nn.Module, network: Network, x: torch.Tensor) -> dict[str, Any
         "device": str(first.device),
         "dtype": str(first.dtype).removeprefix("torch."),
         "states": list(getattr(network, "names", ())),
-        "covered": getattr(network, "covered", 1.0),
+        "share": sum(p.numel() for p in inside) / max(1, size),
         "past": past,
         "partial": any(share is not None and share > WHOLE for share in past),
         "reads": getattr(network, "reads", ""),

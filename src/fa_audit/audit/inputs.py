@@ -86,8 +86,8 @@ def fraction(name: str, value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
         number = math.nan  # refused below
-    # A boolean is a number in Python, but no accuracy.
-    if isinstance(value, bool) or not 0 <= number <= 1:
+    # Python turns booleans and texts into numbers, but they are no accuracies.
+    if isinstance(value, bool | str) or not 0 <= number <= 1:
         raise AuditError(
             f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide"
             " percentages by 100)."

@@ -142,7 +142,7 @@ def audit(
         trajectory: the history of the training, which shows when D1 and D2 first fired; empty if
             unknown.
         stopped_after: the epoch after which the monitor ended the training. Baselines, which
-            trained longer, are then left out, and depth utility is not evaluated.
+            trained longer, are then left out, and D3 is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     # Norms use the first 128 test images, as in the paper; accuracies use all.

@@ -201,8 +201,7 @@ def accuracy_warnings(
             "weak baseline",
             f"The frozen baseline's accuracy is {frozen:.3g}; the nearest class mean of this"
             f" network's h_0 is right for {readout:.3g} of the samples. The baseline may have"
-            " failed to train, and then depth utility says little: train it again, on several"
-            " seeds.",
+            " failed to train, and then D3 says little: train it again, on several seeds.",
         )
 
 

@@ -106,7 +106,13 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    is_model = ":" in options.checkpoint and not Path(options.checkpoint).exists()
+    is_file = Path(options.checkpoint).exists()
+    is_model = ":" in options.checkpoint and not is_file
+    if not is_model and not is_file and not options.checkpoint.endswith(".safetensors"):
+        raise AuditError(
+            f"'{options.checkpoint}': found no such file; expected a checkpoint, FILE.safetensors,"
+            " or a function that returns a model, my_file:make_model."
+        )
     for name in _OF_CHECKPOINTS if is_model else _OF_MODELS:
         if getattr(options, name) is not None:
             other = "a checkpoint" if is_model else "a model"

@@ -12,10 +12,12 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
 
 _MEASURED = "configs/measured.yaml"
+_FIELD = ("reference/field", "configs/board.yaml")
 _KEY = (
-    "rank: by accuracy; equal ranks: no run is better than another by a paired t-test\n"
+    "rank: by accuracy; that of the run above, unless a paired t-test over the seeds\n"
+    "  (5 %, Holm) finds a run of that rank more accurate\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
-    "fires: D1 growth, D2 gradient, C stability, D3 depth; ? marks a borderline check\n"
+    "fires: D1 growth, D2 reference, C stability, D3 depth; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"
 )
 
@@ -24,7 +26,7 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
     # Do not log matplotlib's notes on fonts.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
-    _add_audits(parser, "your own audits, JSON")
+    _add_audits(parser, "your own audits, JSON", f"the board of the project's {_FIELD[0]}")
     parser.add_argument(
         "--output",
         type=Path,
@@ -37,7 +39,7 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit draw`."""
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
     words = "your own audits, JSON; without any, draw the figures and tables of --configfile"
-    _add_audits(parser, words)
+    _add_audits(parser, words, "the project's reference/measured")
     parser.add_argument(
         "--configfile", type=Path, metavar="FILE", help=f"the configuration; default {_MEASURED}"
     )
@@ -50,12 +52,12 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
+def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> None:
     add = parser.add_argument
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
     more = (
-        "folder that holds SETTING/audits.json, or the results folder of a workflow; default the"
-        " project's reference/measured"
+        "folder that holds SETTING/audits.json, or the results folder of a workflow; default"
+        f" {default}"
     )
     add("--from", dest="folder", type=Path, metavar="DIR", help=more)
     add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
@@ -68,20 +70,25 @@ def _add_audits(parser: argparse.ArgumentParser, words: str) -> None:
 
 def _board(options: argparse.Namespace) -> int:
     from fa_audit.documents.formats import to_text
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.results.artefacts import board_of, write_shown
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import append_audits, read_own
     from fa_audit.results.tables.board import board
 
-    folder = measured_folder(options.folder)
-    measured = read_measured(folder).only(options.only)
-    tidy = append_audits(measured, read_own(options.audits))
+    config, _ = load_config(provided(_FIELD[1]))
+    folder = measured_folder(options.folder or _FIELD[0])
+    measured = read_measured(folder)
+    if not options.folder:
+        measured = measured.of(*config["tables"]["field"]["settings"])
+    tidy = append_audits(measured.only(options.only), read_own(options.audits))
+    labels = config["labels"]
     if options.output:
         inputs = [*sorted(folder.glob("*/audits.json")), *options.audits]
-        made = write_shown(board_of(tidy), inputs, options.output, {"wide": options.wide})
-        print(*made, sep="\n")
+        more = {"wide": options.wide, "labels": labels}
+        print(*write_shown(board_of(tidy), inputs, options.output, more), sep="\n")
     else:
-        print(to_text(board(tidy, title="", labels={}, narrow=True)), _KEY, sep="\n")
+        print(to_text(board(tidy, title="", labels=labels, narrow=True)), _KEY, sep="\n")
     return 0
 
 

@@ -151,8 +151,8 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
     except FOREIGN as error:
         found = f"no JSON ({error})" if content.strip() else "an empty file"
         raise AuditError(
-            f"{path}: found {found}; expected {expected}. Give another, or delete this one"
-            " and make it again."
+            f"{path}: found {found}; expected {expected}. Give another file; if fa-audit made this"
+            " one, delete it and make it again."
         ) from error
 
 

@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar
@@ -78,6 +79,13 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         if problem["type"] == "missing":
             place = f"{place}.{problem['loc'][-1]}".removeprefix(".")
             found[place] = "."
+        elif problem["type"] == "extra_forbidden":
+            message, found[place] = "unknown key", f"; found {shortened(problem['input'])}."
+        elif problem["type"] == "float_type" and _is_exponent(problem["input"]):
+            # YAML reads an exponent without a point as text.
+            found[place] = (
+                f"; found the text {shortened(problem['input'])}; write 1.0e-3, not 1e-3."
+            )
         elif problem["type"] == "value_error":  # validators of fa-audit name what they found
             message = message.removeprefix("Value error, ")
         else:
@@ -86,6 +94,10 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
     for place, messages in expected.items():
         text = " or ".join(dict.fromkeys(messages))
         yield f"{place or 'top level'}: {text}{found.get(place, '')}"
+
+
+def _is_exponent(value: object) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"[+-]?\d+[eE][+-]?\d+", value))
 
 
 def _place(loc: Iterable[int | str], value: Any) -> str:

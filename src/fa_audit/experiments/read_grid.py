@@ -118,7 +118,7 @@ def _check_runs(setting: Setting) -> None:
         # Building a specification checks its values.
         setting.spec(name, setting.seeds[0])
         if not run.is_baseline:
-            # Depth utility cannot be judged without both frozen baselines.
+            # D3 cannot be judged without both frozen baselines.
             there = setting.baselines_of(name)
             for role in ("own", "bp"):
                 if role not in there:

@@ -123,11 +123,16 @@ class DescribedNetwork(Network):
         self.shapes: list[torch.Size] = []
         self.past: list[float | None] = []
         self.covered = 0.0
+        self._between: set[nn.Module] = set()
         self.embeds = self.heads = True
 
     @property
     def depth(self) -> int:
         return len(self.names) - 1
+
+    @property
+    def between(self) -> set[nn.Module]:
+        return self._between
 
     def read(self, h: Tensor) -> Tensor:
         return self._vector(h, torch.mean)
@@ -328,7 +333,7 @@ class DescribedNetwork(Network):
         anywhere = bool(list(self.inner.parameters(recurse=False)))
         self.embeds, self.heads = anywhere or bool(first), anywhere or bool(since)
         self.names = tuple(names)
-        self.covered = len(between) / max(1, len(layers))
+        self._between, self.covered = between, len(between) / max(1, len(layers))
         if self.description.forward:
             self._check_same_outputs(x, logits)
 

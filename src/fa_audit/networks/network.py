@@ -127,6 +127,11 @@ class Network(nn.Module):
         """Return the number of blocks ``L``."""
         return len(self.blocks)
 
+    @property
+    def between(self) -> set[nn.Module]:
+        """Return the modules that run between ``h_0`` and ``h_L``."""
+        return set(self.blocks.modules())
+
     def chain(self, x: Tensor) -> Chain:
         """Run one pass from a leaf ``h_0``, so that the embedding needs no gradient."""
         # Parameters keep their requires_grad: only gradients at states are asked for.

@@ -56,7 +56,7 @@ class _About(Model):
     """The parts of `Audit.about` that reports read."""
 
     states: Sequence[str] = ()
-    covered: Fraction = 1.0
+    share: Fraction | None = None
     past: Sequence[Fraction | None] = ()
     versions: dict[str, Any] = Field(default_factory=dict)
 

@@ -80,8 +80,11 @@ def _scope(audit: Audit) -> str:
     places = f"at {names[0]}"
     if len(set(names)) > 1:
         places = f"{names[0]} to {names[-1]}"
-    covered = 100 * audit.about.get("covered", 1.0)
-    text = f"{len(audit.layers)} states, {places}, with {covered:.0f} % of the layers between them."
+    text = f"{len(audit.layers)} states, {places}"
+    share = audit.about.get("share")
+    if share is not None:
+        text += f", with {100 * share:.3g} % of the parameters between them"
+    text += "."
     if audit.about.get("partial"):
         past = percent(max(share or 0 for share in audit.about["past"]))
         text += f" Partial: up to {past} of the outputs' dependence on the inputs bypasses states."

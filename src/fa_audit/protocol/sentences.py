@@ -24,7 +24,7 @@ _OWN_BACKWARD = (
     " a model of torch's own layers, and take the credits from your backward pass (docs/recipes.md)"
 )
 UNKNOWN = (
-    "the backward pass was not compared with the forward pass (see the warnings), and may not be"
+    "the backward pass was not verified against the forward pass (see the warnings), and may not be"
     " its derivative"
 )
 _NOT_GIVEN = "no credits were audited (credits=, draw=)"
@@ -120,8 +120,8 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
     may = ""
     # Leave out a credit metric without a claim: its value alone says nothing.
     if found.value is not None and (claim is not None or name in CHECKS):
-        told = {True: f"{finding}: ", False: f"{kind.fine}: ", None: ""}[claim]
-        may = f"{capital(told + _numbers(found, judgement))}."
+        told = {True: finding, False: kind.fine, None: kind.label}[claim]
+        may = f"{capital(told)}: {_numbers(found, judgement)}."
     decides = name in CREDITS or CHECKS[name].four
     if claim is False or (found.fires is None and not decides):
         return Ruling(claim, may, "", reason)
@@ -170,7 +170,11 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
         if 0 < found.count < count:
             of += f"; fires in {found.count}"
     if kind.unit != "points":
-        return f"{kind.quantity} {value:.3g}, {kind.bound} {_limit(found)}{of}"
+        around = ""
+        if found.borderline and found.interval:
+            low, high = found.interval
+            around = f", 95{NBSP}% interval {low:.3g} to {high:.3g}"
+        return f"{kind.quantity} {value:.3g}{around}, {kind.bound} {_limit(found)}{of}"
     accuracy = percent(*(audit.headline_acc for audit in judgement.networks))
     frozen = percent(*(getattr(audit.baselines, kind.baseline) for audit in judgement.networks))
     around = "no interval"

@@ -173,9 +173,12 @@ def write_shown(
 
 def board_of(tidy: Tidy) -> Iterator[Shown]:
     """Yield the board as a table and, if any audit has a frozen baseline, as a figure."""
+    from fa_audit.results.tables.board import networks_of
+
     yield "tables", "board", "Board", "board", tidy
     if tidy.has("own_frozen_acc"):
-        yield "figures", "board", "Accuracy and own frozen blocks", "board", tidy
+        shown = tidy.of(*networks_of(tidy))
+        yield "figures", "board", "Accuracy and own frozen blocks", "board", shown
 
 
 def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:

@@ -67,9 +67,9 @@ class Tidy:
     trajectories: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
     work: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
 
-    def of(self, setting: str) -> Tidy:
-        """Return the tables of one setting."""
-        return self._part("setting", [setting])
+    def of(self, *settings: str) -> Tidy:
+        """Return the tables of some settings."""
+        return self._part("setting", settings)
 
     def has(self, column: str) -> bool:
         """Return whether any run has a value in a column of the runs."""

@@ -59,7 +59,9 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     try:
         validated(model, facts, str(path))
     except AuditError as error:
-        hint = "Give another file, or delete this one and run the training again."
+        hint = (
+            "Give another file; if a training made this one, delete it and run the training again."
+        )
         raise AuditError(f"{error} {hint}") from None
     check_signature(facts, path)
     return facts

@@ -50,7 +50,6 @@ def draw(
         if CHECKS[check].unit == "points":
             _panel(ax, runs, order, check, "accuracy")
             _baselines(ax, runs, margin)
-            ax.set_title(f"{CHECKS[check].label}: Accuracy", pad=12)
             continue
         if CHECKS[check].unit == "factor":
             style.log_scale(ax, "x")

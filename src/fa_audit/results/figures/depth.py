@@ -85,7 +85,7 @@ _PANELS = {  # column of the runs -> title and axis of its panel, and its check
     "accuracy": ("(a) Accuracy", "test accuracy", ""),
     "max_growth": ("(b) Growth of states", "largest growth of\n$\\|h_l\\|$ in one block", "scale"),
     "grad_norm_last": ("(c) Reference gradient", "median $\\|g_L\\|$", "reference"),
-    "margin": ("(d) Depth utility", "accuracy above own\nfrozen baseline (points)", "depth"),
+    "margin": ("(d) D3: Depth", "accuracy above own\nfrozen baseline (points)", "depth"),
 }
 
 

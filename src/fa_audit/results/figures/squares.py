@@ -70,9 +70,9 @@ def verdict_matrix(
     """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
     (columns); a run that was not made has no square. FAIL means that the three-check verdict is
     against the run, walk-back that only the four-check verdict is. Below the verdict are the checks
-    that fire or are borderline, by the mean over seeds: D1 growth of states, D2 reference gradient,
-    C cross-batch stability, D3 depth utility. The infinity sign means a state, gradient or logit
-    that is not finite, a question mark a 95 % interval that contains the limit.
+    that fire or are borderline, by the mean over seeds: D1 growth, D2 reference, C stability, D3
+    depth. The infinity sign means a state, gradient or logit that is not finite, a question mark a
+    95 % interval that contains the limit.
     """
     order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):

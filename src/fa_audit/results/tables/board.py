@@ -22,8 +22,8 @@ from fa_audit.results.tidy import Tidy
 TOLERANCE = 0.01  # sources round: a rule at most this far below its source's accuracy reaches it
 _NOTE = (
     "Each network's rules by accuracy: means over n seeds with 95 % t-intervals. Rank: a rule"
-    " shares the rank of those before it unless a paired t-test over the seeds (5 %, Holm over all"
-    " pairs) finds one of them more accurate. Own frozen: the rule's accuracy with frozen blocks."
+    " shares the rank of the rule before it unless a paired t-test over the seeds (5 %, Holm over"
+    " all pairs) finds a rule of that rank more accurate. Own frozen: the rule's accuracy with frozen blocks."
     " Margins, seed by seed, in points: accuracy minus own frozen, and accuracy minus that of"
     " bp+frozen. Checks: outcome over the seeds; mean distance from the limit with its 95 %"
     " interval (growth and gradient in decades, stability as a cosine, depth in points; negative if"
@@ -86,9 +86,8 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
         AuditError: all runs are baselines, or claims.yaml names all settings.
     """
     ranked = with_standings(tidy)
-    sources = {entry.get("setting") for entry in claims_of_sources().values()}
     accuracies = tidy.runs.groupby(["setting", "method"])["accuracy"].mean()
-    settings = tuple(name for name in ranked.settings if name not in sources)
+    settings = networks_of(ranked)
     if not settings:
         raise AuditError(
             "board: found only settings named in claims.yaml, which get no row; expected others."
@@ -108,6 +107,12 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
         caption=f"{title}. {_NOTE}",
         labels=named,
     )
+
+
+def networks_of(tidy: Tidy) -> tuple[str, ...]:
+    """Return the settings that claims.yaml does not name."""
+    sources = {entry.get("setting") for entry in claims_of_sources().values()}
+    return tuple(name for name in tidy.settings if name not in sources)
 
 
 def _claim(group: pd.DataFrame) -> str:
