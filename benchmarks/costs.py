@@ -8,10 +8,10 @@ workflow estimates hours.
 
 A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its
 blocks are frozen or left out. A row that exists is measured again only with --again. The time of an
-epoch is the median time of a training step times the number of steps, plus one evaluation of the
-whole test set, extrapolated from a batch. Audits are timed for backpropagation only, long audits
-on an eighth of their images. Every row is measured in a new process. When these times and the peak
-memory of the process are known, steps of the row and of backpropagation are timed in turn for the
+epoch is the median time of a training step times the number of steps, plus the time of one
+evaluation of the whole test set, which is extrapolated from one batch. Audits are timed for
+backpropagation only, long audits on an eighth of their images. Every row is measured in a new
+process. Then training steps of the method and of backpropagation are timed alternately, for the
 ratio of their times: a busy machine slows both alike.
 """
 

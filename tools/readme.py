@@ -97,7 +97,7 @@ def differing() -> str:
 def made() -> Iterator[tuple[Path, str | bytes]]:
     """Yield the documents, and the pictures that their code draws."""
     sys.path.insert(0, str(ROOT / "examples"))
-    # Pictures get no date, and the same ids every time.
+    # Pictures get the same date and the same ids every time.
     os.environ["SOURCE_DATE_EPOCH"] = "0"
     matplotlib.rcParams["svg.hashsalt"] = "fa-audit"
     my_network = importlib.import_module("my_network")

@@ -198,7 +198,7 @@ def diagnose(
 def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
     """Replace a default `nn.CrossEntropyLoss` of class labels by `F.cross_entropy`.
 
-    The audit recognises the cross-entropy by this function.
+    The audit recognises the cross-entropy only as `F.cross_entropy`.
     """
     if type(loss_fn) is not nn.CrossEntropyLoss:
         return loss_fn

@@ -234,8 +234,8 @@ def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
 
 
 def _pattern(model: nn.Module, names: Names) -> str | Names:
-    """Return the shortest patterns that match exactly these modules: one for all, or one for each
-    container.
+    """Return patterns that match exactly these modules: one for all, else one for each container;
+    names stay where no pattern fits.
     """
     whole = _general(model, names)
     if whole:
