@@ -28,7 +28,7 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "datasets": (EMPTY, [f"fa-audit train dfa a.safetensors {SMALL} --data digits",
                          "fa-audit describe torchvision.models:resnet18 --image-shape 3 64 64"]),
     "plots": (EMPTY, ["fa-audit report mine.json", "fa-audit draw mine.json",
-                      "fa-audit board mine.json --only bp --output board", "fa-audit scorecard", "fa-audit draw"]),
+                      "fa-audit board mine.json --output board", "fa-audit scorecard", "fa-audit draw"]),
     "report": (EMPTY, ["fa-audit report --html mine.json"]),
     "workflow": (CHECKOUT, [f"snakemake{OPTIONS}", f"snakemake results/report.html{OPTIONS}",
                             f"snakemake --report report.zip{OPTIONS}"]),
