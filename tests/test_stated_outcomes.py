@@ -114,14 +114,14 @@ def cross_batch_of_the_mlp():
     largest = max(abs(gap) for each in found for gap in each.gaps)
     refitted = sorted(each.refitted.value for each in found)
     return near(100 * largest, 5.0, decimals=1) and near(
-        [refitted[0], refitted[-1]], 0.05, 0.20, decimals=2
+        [refitted[0], refitted[-1]], 0.05, 0.23, decimals=2
     )
 
 
 STATED = {
     "board": {
         "mean predictions differ from class frequencies by up to 5.0 points. If the head's bias is refitted, C is"
-        " 0.05 to 0.20": cross_batch_of_the_mlp,
+        " 0.05 to 0.23": cross_batch_of_the_mlp,
         "BP reaches 53.6 % there (source: 55.27 %)": lambda: near(
             of("source_pepita", "bp+lr2e-4+shallow", "accuracy", folder="field"), 0.536
         ),

@@ -107,7 +107,8 @@ def test_a_wheel_has_every_number_of_the_scorecard(installed):
 
 def test_boards_and_reports_work_in_an_empty_folder(installed):
     folder, said = installed
-    lines = ("board mine.json --from reference/measured --only bp dfa", "board --from reference/field --only ep+lr3e-4",
+    lines = ("board mine.json --from reference/measured --only bp dfa",
+             "board --from reference/field --only ep+lr3e-4",
              "report mine.json", "report --html mine.json", "draw mine.json")  # fmt: skip
     text = said(*lines)
     for words in ("main_audit", "(yours)", "D1", "D3"):
