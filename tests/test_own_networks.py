@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import batch_of, rough_learner
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -336,6 +337,10 @@ def test_the_record_says_what_the_audit_was_made_with():
         name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()
     }
     assert about["share"] == sizes["layers"] / sum(sizes.values())
+    model = rough_learner("resmlp").network
+    inside, whole = (sum(p.numel() for p in part.parameters()) for part in (model.blocks, model))
+    x, labels = batch_of()
+    assert diagnose(model, [(x, labels)], None).about["share"] == inside / whole < 1
 
 
 PYRAMID = """

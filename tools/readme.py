@@ -85,12 +85,12 @@ def differing() -> str:
     """Return how many measured networks pass by three checks but not by four, and why."""
     runs = read_measured(ROOT / "reference/measured").runs
     passed = runs.loc[runs["three_check"] == "PASS", "four_check"].tolist()
-    alone = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C")}
+    fires = {name: passed.count(f"needs walk-back ({name})") for name in ("D1", "C", "D1, C")}
     others = len(passed) - passed.count("trustworthy")
     return (
         f"Among the {len(passed)} [measured](reproduction.md) audits with the three-check verdict"
-        f" `PASS`, {others} have the four-check verdict `needs walk-back`: {alone['C']} for C"
-        f" alone, {alone['D1']} for D1 alone."
+        f" `PASS`, {others} have the four-check verdict `needs walk-back`: {fires['C']} for C"
+        f" alone, {fires['D1']} for D1 alone, {fires['D1, C']} for both."
     )
 
 

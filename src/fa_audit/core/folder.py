@@ -35,9 +35,9 @@ def check_writable(roots: Iterable[str | Path]) -> None:
         for folder in (first, *(place for place, _, _ in os.walk(root))):
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise AuditError(
-                    f"{Path(folder).resolve()}: cannot be written to, so no job was started. Make it"
-                    " writable (is its disk mounted read-only? who owns it?), or work in a copy of"
-                    " the project."
+                    f"{Path(folder).resolve()}: cannot be read and written, so no job was started."
+                    " Make it readable and writable (is its disk mounted read-only? who owns it?), or"
+                    " work in a copy of the project."
                 )
 
 
