@@ -10,7 +10,7 @@ PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c
 READY := .venv/ready
 LOG := .venv.log
 LOCK := results/.lock
-EXTRA := dev
+EXTRA := $(if $(filter-out demo report,$(MAKECMDGOALS)),dev,workflow)
 LOGGER := $(shell [ -t 2 ] && echo --logger rich)
 SPREAD := --numprocesses logical --dist loadfile --no-loadscope-reorder
 
@@ -24,7 +24,6 @@ help: ## list the targets
 		printf '  make %-12s %s\n' "$$name" "$$text"; done
 	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
 
-demo report: EXTRA := workflow
 demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 	@$(IN_VENV) .venv/bin/snakemake $(LOGGER) --quiet host reason --configfile configs/demo.yaml --cores all --resources gpu=0
 

@@ -257,8 +257,7 @@ class FAProtocol:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation
                 samples, and the report's notes say so.
-            test_samples: as in `diagnose`; if the accuracy is computed here, the default is the
-                number of evaluation samples.
+            test_samples: as in `diagnose`; the default is the number of evaluation samples.
         """
         options = self.options | {"test_samples": test_samples}
         # Samples with the label that the loss ignores do not count in the accuracy.
@@ -268,10 +267,11 @@ class FAProtocol:
         if test_acc is None and classes:
             device = next((p.device for p in self.model.parameters()), x.device)
             parts = [part[known].to(device).split(BATCH_SIZE) for part in (x, labels)]
-            test_acc, counted = accuracy_of(self.model, zip(*parts)), int(known.sum())
-            note = f"test accuracy of the {counted} evaluation samples only"
+            test_acc = accuracy_of(self.model, zip(*parts))
+            note = f"test accuracy of the {known.sum()} evaluation samples only"
             options["notes"] = "; ".join(filter(None, [options.get("notes"), note]))
-            options["test_samples"] = test_samples or counted
+        if test_samples is None and classes:
+            options["test_samples"] = int(known.sum())
         return ThreeCheckReport(
             diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
         )

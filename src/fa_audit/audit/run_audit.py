@@ -177,8 +177,8 @@ def audit(
         deep=measured.deep,
         feature_drift=measured.drift,
         first_flags=flags,
-        # Empty, because a date would give the same run other bytes at each audit.
-        about={},
+        # A date would give the same run other bytes at each audit.
+        about={"share": report.about["share"]},
         batch_norm_twice=batch_norm_twice(learner, dataset, end),
     )
 

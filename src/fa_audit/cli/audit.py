@@ -64,7 +64,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--test-samples",
         type=int,
         metavar="N",
-        help="size of the test set, which gives D3 an interval; default unknown",
+        help="size of the test set, for D3's interval; default the number of samples in the batches",
     )
     words = "the model's HookPoints or, without any, the best proposal of `fa-audit describe`"
     add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default: {words}")

@@ -82,9 +82,9 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         elif problem["type"] == "extra_forbidden":
             message, found[place] = "unknown key", f"; found {shortened(problem['input'])}."
         elif problem["type"] == "float_type" and _is_exponent(problem["input"]):
-            # YAML reads an exponent without a point as text.
+            # YAML reads an exponent without a point or a sign as text.
             found[place] = (
-                f"; found the text {shortened(problem['input'])}; write 1.0e-3, not 1e-3."
+                f"; found the text {shortened(problem['input'])}; write 1.0e-3 or 1.0e+3."
             )
         elif problem["type"] == "value_error":  # validators of fa-audit name what they found
             message = message.removeprefix("Value error, ")
@@ -97,7 +97,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
 
 
 def _is_exponent(value: object) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(r"[+-]?\d+[eE][+-]?\d+", value))
+    return isinstance(value, str) and bool(re.fullmatch(r"[-+.\d]+[eE][-+]?\d+", value))
 
 
 def _place(loc: Iterable[int | str], value: Any) -> str:

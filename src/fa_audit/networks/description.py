@@ -123,16 +123,11 @@ class DescribedNetwork(Network):
         self.shapes: list[torch.Size] = []
         self.past: list[float | None] = []
         self.covered = 0.0
-        self._between: set[nn.Module] = set()
         self.embeds = self.heads = True
 
     @property
     def depth(self) -> int:
         return len(self.names) - 1
-
-    @property
-    def between(self) -> set[nn.Module]:
-        return self._between
 
     def read(self, h: Tensor) -> Tensor:
         return self._vector(h, torch.mean)
@@ -204,6 +199,17 @@ class DescribedNetwork(Network):
 
         logits = self.run(x, visit)
         return logits.detach(), states
+
+    def with_graph(self, x: Tensor) -> list[Tensor]:
+        states: list[Tensor] = []
+
+        def visit(place: Place, h: Tensor) -> Tensor:
+            # The model may change h in place later.
+            states.append(h.clone())
+            return h
+
+        self.run(x, visit)
+        return states
 
     def changed(
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]
@@ -333,7 +339,7 @@ class DescribedNetwork(Network):
         anywhere = bool(list(self.inner.parameters(recurse=False)))
         self.embeds, self.heads = anywhere or bool(first), anywhere or bool(since)
         self.names = tuple(names)
-        self._between, self.covered = between, len(between) / max(1, len(layers))
+        self.covered = len(between) / max(1, len(layers))
         if self.description.forward:
             self._check_same_outputs(x, logits)
 

@@ -127,17 +127,16 @@ class Network(nn.Module):
         """Return the number of blocks ``L``."""
         return len(self.blocks)
 
-    @property
-    def between(self) -> set[nn.Module]:
-        """Return the modules that run between ``h_0`` and ``h_L``."""
-        return set(self.blocks.modules())
-
     def chain(self, x: Tensor) -> Chain:
         """Run one pass from a leaf ``h_0``, so that the embedding needs no gradient."""
         # Parameters keep their requires_grad: only gradients at states are asked for.
         with torch.enable_grad():
             points, logits = self._run(self.embed(x).detach().requires_grad_())
         return Chain([point.detach() for point in points], points, logits)
+
+    def with_graph(self, x: Tensor) -> list[Tensor]:
+        """Return the states ``[h_0..h_L]`` of a pass, with their graphs."""
+        return self._run(self.embed(x))[0]
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
         """Return the logits ``(B, C)`` of a pass that starts at the state ``h_layer`` = `h`."""

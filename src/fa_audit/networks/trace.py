@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -339,6 +339,14 @@ def equal(one: Tensor, other: Tensor) -> bool:
         return False
     # Only NaN differs from itself.
     return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def reached_by(h: Tensor, parameters: Sequence[Tensor]) -> set[Tensor]:
+    """Return the parameters on which a tensor depends, by its graph."""
+    if not h.requires_grad:
+        return set()
+    found = torch.autograd.grad(h.sum(), parameters, retain_graph=True, allow_unused=True)
+    return {p for p, gradient in zip(parameters, found) if gradient is not None}
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from fa_audit.experiments.spec import SHARED, Run, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, identity_text, read_audit
+from fa_audit.results.tables.board import networks_of
 from fa_audit.results.tidy import Tidy, key_of, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
@@ -56,7 +57,8 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """
     if not groups:
         return measured
-    own = _tables(_named(groups, lambda audit: _setting(audit, measured), " (yours{})"))
+    shown = measured.of(*networks_of(measured))
+    own = _tables(_named(groups, lambda audit: _setting(audit, shown), " (yours{})"))
     tables = {}
     for name in TIDY:
         # Without this cast, a column that is empty in one table could change its type in the other.

@@ -76,18 +76,21 @@ class Tidy:
         return column in self.runs and bool(self.runs[column].notna().any())
 
     def only(self, runs: Collection[str]) -> Tidy:
-        """Return the tables of the named runs, in all settings; all runs if none is named.
+        """Return the tables of the named runs, in all settings; all runs if none is named. The name
+        of a method that no run has by itself stands for all runs of the method.
 
         Raises:
-            AuditError: there is no such run.
+            AuditError: there is no such run or method.
         """
         if not runs:
             return self
-        known = set(self.runs["run"])
-        for run in runs:
-            if run not in known:
+        known, chosen = set(self.runs["run"]), set(runs)
+        for run in chosen - known:
+            of_method = self.runs.loc[self.runs["method"] == run, "run"]
+            if of_method.empty:
                 raise unknown("run", run, known, where=listed(self.settings, 3))
-        return self._part("run", runs)
+            chosen |= set(of_method)
+        return self._part("run", chosen)
 
     def _part(self, column: str, values: Collection[str]) -> Tidy:
         """Return the rows whose `column` has one of `values`, and the settings of these rows."""
