@@ -257,6 +257,22 @@ def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
     assert "found no audits SETTING/audits.json" in capsys.readouterr().err
 
 
+def test_a_user_audit_on_a_source_s_network_has_a_row(tmp_path, capsys):
+    (audit,) = printed_audits(tmp_path, (3,))
+    network = {name: audit["spec"][name] for name in NETWORK}
+    source = read_packed(ROOT / "reference/field/source_pepita/audits.json")
+    for setting, audits in (
+        ("source_pepita", [each.replace(spec=each.spec | network) for each in source]),
+        ("main_audit", read_packed(MEASURED / "main_audit/audits.json")),
+    ):
+        (tmp_path / "tables" / setting).mkdir(parents=True)
+        write_packed(tmp_path / "tables" / setting / "audits.json", audits)
+    assert main(["board", *write(tmp_path, [audit]), "--from", str(tmp_path / "tables")]) == 0
+    assert " dfa (yours)" in capsys.readouterr().out
+    assert main(["board", "--only", "DFA"]) == 1 and main(["board", "--only", "dfa"]) == 0
+    assert capsys.readouterr().out.count(" DFA ") == 2  # one row in each network
+
+
 @pytest.mark.slow
 def test_user_audits_are_drawn_without_measured_runs(tmp_path, capsys):
     (audit,) = printed_audits(tmp_path, (3,))
