@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from drawing import drawn, lines
 from made_up_runs import network as row_of
 from made_up_runs import tidy_of
@@ -102,6 +103,9 @@ def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     assert unpaired.borderline and not paired.borderline
     samples = sum(len(labels) for _, labels in batches())
     assert depth().interval == depth(test_samples=samples).interval
+    # A loss that is not recognised as a cross-entropy, too.
+    given = {"loss_fn": lambda logits, labels: F.cross_entropy(logits, labels)}
+    assert depth(**given).interval == depth(test_samples=samples).interval
     for name, wrong in (("paired_hits", (own, own)), ("paired_hits", 3), ("test_samples", 0.5)):
         with pytest.raises(AuditError, match=f"{name}: .*; expected"):
             depth(**{name: wrong})

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.documents.formats import Table
+from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.evidence import depth_margin
 from fa_audit.results.tables.rows import THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
@@ -97,12 +98,7 @@ def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     )
 
 
-CHECKS = {
-    "scale": "D1 growth",
-    "reference": "D2 reference",
-    "stability": "C stability",
-    "depth": "D3 depth",
-}
+TITLES = {name: CHECKS[name].title for name in four_checks().values()}
 DECIDING_NOTE = (
     "Fires: audits in which the check fires; alone: those in which no other of the four does. "
     "Audits without baselines have no D3, and count with their other three checks."
@@ -114,12 +110,12 @@ def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Tab
     only one.
     """
     fires = (
-        tidy.runs[[f"{check}_fires" for check in CHECKS]]
+        tidy.runs[[f"{check}_fires" for check in TITLES]]
         .astype("boolean")
         .fillna(False)
         .astype(bool)
     )
-    fires.columns = list(CHECKS)
+    fires.columns = list(TITLES)
     alone = fires.mul(fires.sum(axis=1) == 1, axis=0)
     long = [
         table.assign(setting=tidy.runs["setting"]).melt("setting", var_name="check")
@@ -128,12 +124,12 @@ def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Tab
     values = long[0].rename(columns={"value": "fires"}).assign(audits=1, alone=long[1]["value"])
     values = values.groupby(["setting", "check"])[["audits", "fires", "alone"]].sum()
     values = values.loc[
-        [(setting, check) for setting in tidy.settings for check in CHECKS]
+        [(setting, check) for setting in tidy.settings for check in TITLES]
     ].reset_index()
     rows = tuple(
         (
             labels.get(row.setting, row.setting),
-            CHECKS[row.check],
+            TITLES[row.check],
             *(f"{n}/{row.audits}" for n in (row.fires, row.alone)),
         )
         for row in values.itertuples()

@@ -37,7 +37,7 @@ from fa_audit.core.errors import AuditError, shortened
 from fa_audit.networks.description import WHOLE
 from fa_audit.networks.network import Network
 from fa_audit.networks.states import Description
-from fa_audit.networks.trace import LossFunction, reached_by, untouched
+from fa_audit.networks.trace import LossFunction, share_between
 from fa_audit.protocol.audit import AuditWarning, DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import Baselines, DiagnosticThresholds, Evidence
@@ -223,24 +223,6 @@ def _with_frequencies(
     return evidence.replace(frequencies=found)
 
 
-def _share_between(network: Network, x: torch.Tensor) -> float:
-    """Return the share of the parameters on which ``h_L`` depends, but not ``h_0``."""
-    parameters = [p for p in network.parameters() if p.is_floating_point() and not p.is_inference()]
-    frozen = [p for p in parameters if not p.requires_grad]
-    for p in frozen:
-        p.requires_grad_(True)
-    try:
-        with untouched(network), torch.enable_grad():
-            states = network.with_graph(x.clone())
-            embedding = reached_by(states[0], parameters)
-            above = reached_by(states[-1], parameters)
-    finally:
-        for p in frozen:
-            p.requires_grad_(False)
-    inside = sum(p.numel() for p in above if p not in embedding)
-    return inside / max(1, sum(p.numel() for p in parameters))
-
-
 def _about(model: nn.Module, network: Network, x: torch.Tensor) -> dict[str, Any]:
     """Record how an audit was made, as JSON types."""
     first = next(iter((*network.parameters(), *network.buffers(), x)))
@@ -256,7 +238,7 @@ def _about(model: nn.Module, network: Network, x: torch.Tensor) -> dict[str, Any
         "device": str(first.device),
         "dtype": str(first.dtype).removeprefix("torch."),
         "states": list(getattr(network, "names", ())),
-        "share": _share_between(network, x),
+        "share": share_between(network, x),
         "past": past,
         "partial": any(share is not None and share > WHOLE for share in past),
         "reads": getattr(network, "reads", ""),

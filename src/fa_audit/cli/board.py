@@ -12,12 +12,13 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
 
 _MEASURED = "configs/measured.yaml"
-_FIELD = ("reference/field", "configs/board.yaml")
+_BOARD = "configs/board.yaml"
+_FIELD = "reference/field"  # the runs of this configuration
 _KEY = (
     "rank: by accuracy; that of the run above, unless a paired t-test over the seeds\n"
     "  (5 %, Holm) finds a run of that rank more accurate\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
-    "fires: D1 growth, D2 reference, C stability, D3 depth; ? marks a borderline check\n"
+    "fires: {checks}; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"
 )
 
@@ -26,7 +27,7 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
     # Do not log matplotlib's notes on fonts.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
-    _add_audits(parser, "your own audits, JSON", f"the board of the project's {_FIELD[0]}")
+    _add_audits(parser, "your own audits, JSON", f"the board of the project's {_FIELD}")
     parser.add_argument(
         "--output",
         type=Path,
@@ -71,13 +72,14 @@ def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> No
 def _board(options: argparse.Namespace) -> int:
     from fa_audit.documents.formats import to_text
     from fa_audit.experiments.config_file import load_config
+    from fa_audit.protocol.checks import CHECKS, four_checks
     from fa_audit.results.artefacts import board_of, write_shown
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import append_audits, read_own
     from fa_audit.results.tables.board import board
 
-    config, _ = load_config(provided(_FIELD[1]))
-    folder = measured_folder(options.folder or _FIELD[0])
+    config, _ = load_config(provided(_BOARD))
+    folder = measured_folder(options.folder or _FIELD)
     measured = read_measured(folder)
     if not options.folder:
         measured = measured.of(*config["tables"]["field"]["settings"])
@@ -88,7 +90,9 @@ def _board(options: argparse.Namespace) -> int:
         more = {"wide": options.wide, "labels": labels}
         print(*write_shown(board_of(tidy), inputs, options.output, more), sep="\n")
     else:
-        print(to_text(board(tidy, title="", labels=labels, narrow=True)), _KEY, sep="\n")
+        checks = ", ".join(CHECKS[name].title for name in four_checks().values())
+        print(to_text(board(tidy, title="", labels=labels, narrow=True)))
+        print(_KEY.format(checks=checks))
     return 0
 
 

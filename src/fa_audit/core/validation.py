@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fa_audit.core.errors import AuditError, printable, shortened
 
+_EXPONENT = re.compile(r"[-+.\d]+[eE][-+]?\d+")
 _MOST_PROBLEMS = 5  # listed in one message
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -81,7 +82,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
             found[place] = "."
         elif problem["type"] == "extra_forbidden":
             message, found[place] = "unknown key", f"; found {shortened(problem['input'])}."
-        elif problem["type"] == "float_type" and _is_exponent(problem["input"]):
+        elif problem["type"] == "float_type" and _EXPONENT.fullmatch(str(problem["input"])):
             # YAML reads an exponent without a point or a sign as text.
             found[place] = (
                 f"; found the text {shortened(problem['input'])}; write 1.0e-3 or 1.0e+3."
@@ -94,10 +95,6 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
     for place, messages in expected.items():
         text = " or ".join(dict.fromkeys(messages))
         yield f"{place or 'top level'}: {text}{found.get(place, '')}"
-
-
-def _is_exponent(value: object) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(r"[-+.\d]+[eE][-+]?\d+", value))
 
 
 def _place(loc: Iterable[int | str], value: Any) -> str:

@@ -188,19 +188,9 @@ class DescribedNetwork(Network):
     def forward(
         self, x: Tensor, return_hidden: bool = False
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Return the outputs ``(B, ...)``; with `return_hidden` also the detached states."""
+        """Return the outputs ``(B, ...)``; with `return_hidden` also the states."""
         if not return_hidden:
             return self._outputs(x)
-        states: list[Tensor] = []
-
-        def visit(place: Place, h: Tensor) -> Tensor:
-            states.append(h.detach().clone())
-            return h
-
-        logits = self.run(x, visit)
-        return logits.detach(), states
-
-    def with_graph(self, x: Tensor) -> list[Tensor]:
         states: list[Tensor] = []
 
         def visit(place: Place, h: Tensor) -> Tensor:
@@ -208,8 +198,8 @@ class DescribedNetwork(Network):
             states.append(h.clone())
             return h
 
-        self.run(x, visit)
-        return states
+        logits = self.run(x, visit)
+        return logits, states
 
     def changed(
         self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]

@@ -134,10 +134,6 @@ class Network(nn.Module):
             points, logits = self._run(self.embed(x).detach().requires_grad_())
         return Chain([point.detach() for point in points], points, logits)
 
-    def with_graph(self, x: Tensor) -> list[Tensor]:
-        """Return the states ``[h_0..h_L]`` of a pass, with their graphs."""
-        return self._run(self.embed(x))[0]
-
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
         """Return the logits ``(B, C)`` of a pass that starts at the state ``h_layer`` = `h`."""
         return self._run(h, layer)[1]

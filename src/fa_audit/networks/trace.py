@@ -341,7 +341,25 @@ def equal(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def reached_by(h: Tensor, parameters: Sequence[Tensor]) -> set[Tensor]:
+def share_between(network: Network, x: Tensor) -> float:
+    """Return the share of the parameters on which ``h_L`` depends, but not ``h_0``."""
+    parameters = [p for p in network.parameters() if p.is_floating_point() and not p.is_inference()]
+    frozen = [p for p in parameters if not p.requires_grad]
+    for p in frozen:
+        p.requires_grad_(True)
+    try:
+        with untouched(network), torch.enable_grad():
+            _, states = network(x.clone(), return_hidden=True)
+            embedding = _reached_by(states[0], parameters)
+            above = _reached_by(states[-1], parameters)
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
+    inside = sum(p.numel() for p in above if p not in embedding)
+    return inside / max(1, sum(p.numel() for p in parameters))
+
+
+def _reached_by(h: Tensor, parameters: Sequence[Tensor]) -> set[Tensor]:
     """Return the parameters on which a tensor depends, by its graph."""
     if not h.requires_grad:
         return set()

@@ -194,6 +194,11 @@ class Check(Criterion):
     four: bool = False
     joint: bool = False
 
+    @property
+    def title(self) -> str:
+        """Return the label with the name, such as ``D1 growth``."""
+        return f"{self.label} {self.short.lower()}"
+
 
 # --- evaluation -----------------------------------------------------------------------------------
 

@@ -113,9 +113,7 @@ def _check_table(judgement: Judgement) -> Table:
     rows = []
     for name, kind in CHECKS.items():
         found = judgement[name]
-        label, interval = kind.label, _ABSENT
-        if kind.four:
-            label += f" {kind.short.split()[0].lower()}"
+        label, interval = kind.title if kind.four else kind.label, _ABSENT
         if found.interval is not None:
             low, high = found.interval
             interval = f"{_text(low, kind.scale)} to {_text(high, kind.scale)}"

@@ -173,12 +173,11 @@ def write_shown(
 
 def board_of(tidy: Tidy) -> Iterator[Shown]:
     """Yield the board as a table and, if any audit has a frozen baseline, as a figure."""
-    from fa_audit.results.tables.board import networks_of
+    from fa_audit.results.tables.board import without_sources
 
     yield "tables", "board", "Board", "board", tidy
     if tidy.has("own_frozen_acc"):
-        shown = tidy.of(*networks_of(tidy))
-        yield "figures", "board", "Accuracy and own frozen blocks", "board", shown
+        yield "figures", "board", "Accuracy and own frozen blocks", "board", without_sources(tidy)
 
 
 def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:

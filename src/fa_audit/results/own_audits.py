@@ -14,7 +14,7 @@ from fa_audit.experiments.spec import SHARED, Run, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, identity_text, read_audit
-from fa_audit.results.tables.board import networks_of
+from fa_audit.results.tables.board import without_sources
 from fa_audit.results.tidy import Tidy, key_of, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
@@ -57,7 +57,7 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """
     if not groups:
         return measured
-    shown = measured.of(*networks_of(measured))
+    shown = without_sources(measured)
     own = _tables(_named(groups, lambda audit: _setting(audit, shown), " (yours{})"))
     tables = {}
     for name in TIDY:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -87,8 +86,8 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     """
     ranked = with_standings(tidy)
     accuracies = tidy.runs.groupby(["setting", "method"])["accuracy"].mean()
-    settings = networks_of(ranked)
-    if not settings:
+    shown = without_sources(ranked)
+    if not shown.settings:
         raise AuditError(
             "board: found only settings named in claims.yaml, which get no row; expected others."
         )
@@ -100,7 +99,6 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     named = dict(labels)
     for run, rule in zip(ranked.runs["run"], ranked.runs["rule"]):
         named.setdefault(run, labels.get(rule, rule))
-    shown = replace(ranked, settings=settings)
     return run_table(
         shown,
         _IN_TERMINAL if narrow else columns,
@@ -109,10 +107,10 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
     )
 
 
-def networks_of(tidy: Tidy) -> tuple[str, ...]:
-    """Return the settings that claims.yaml does not name."""
+def without_sources(tidy: Tidy) -> Tidy:
+    """Return the tables of the settings that claims.yaml does not name."""
     sources = {entry.get("setting") for entry in claims_of_sources().values()}
-    return tuple(name for name in tidy.settings if name not in sources)
+    return tidy.of(*(name for name in tidy.settings if name not in sources))
 
 
 def _claim(group: pd.DataFrame) -> str:
