@@ -68,7 +68,7 @@ LONG, SHARE = 0.2, 8  # if a step takes more seconds, audits are timed on 1 / SH
 
 
 def main() -> None:
-    """Measure the missing rows, and save each at once, so that an interruption loses only one."""
+    """Measure the missing rows. Each is saved when it is done: an interruption loses only one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -90,7 +90,7 @@ def main() -> None:
     ]
     started = start_seconds() if missing else 0.0
     for text, row, spec in missing:
-        # Peak memory is that of a process, so each row gets a new one.
+        # Peak memory is that of a process, so each row gets a new process.
         with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
             costs = pool.submit(measured, spec, options.device).result()
         store(kind, row | costs | {"start_seconds": started})

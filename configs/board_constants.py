@@ -30,7 +30,7 @@ class StrongPEPITA(PEPITA):
     strength: float = 0.15
 
 
-# The mirror's rate. Growth and decay change together, so that B still tends to W.
+# The mirror's rate: eta and decay change together, so that B still tends to W.
 @dataclass(frozen=True)
 class SlowWeightMirror(WeightMirror):
     eta: float = 0.003

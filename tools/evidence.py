@@ -92,7 +92,10 @@ def main() -> None:
         "--configfile", type=Path, default=Path("configs/evidence.yaml"), metavar="CONFIG"
     )
     parser.add_argument(
-        "--settings", nargs="*", metavar="SETTING", help="settings or blocks; default all"
+        "--settings",
+        nargs="*",
+        metavar="SETTING",
+        help="settings, or entries with 'vary'; default all",
     )
     parser.add_argument(
         "--into",

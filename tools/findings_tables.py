@@ -100,8 +100,8 @@ def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 TITLES = {name: CHECKS[name].title for name in four_checks().values()}
 DECIDING_NOTE = (
-    "Fires: audits in which the check fires; alone: those in which no other of the four does. "
-    "Audits without baselines have no D3, and count with their other three checks."
+    "Fires: audits in which the check fires; alone: those in which no other of the four checks "
+    "fires. Audits without baselines have no D3, and count with their other three checks."
 )
 
 

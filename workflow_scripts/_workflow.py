@@ -33,8 +33,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
 def _end_with(parent: int) -> None:
     """End this process when Snakemake, its parent, was killed (kill -9).
 
-    If the job went on alone, Snakemake's next call would delete what it wrote, and the training
-    would begin again. A training that was stopped resumes.
+    The next call of Snakemake would delete the outputs of a job that went on alone, and begin its
+    training again. A training that was stopped resumes.
     """
     while os.getppid() == parent:
         time.sleep(1)

@@ -25,8 +25,8 @@ class Optimiser:
     """Update all parameters by one rule, AdamW or gradient descent with momentum.
 
     Attributes:
-        lr: learning rate of the next step, a scalar on the parameters' device, so that no step
-            copies a number there; a schedule fills it.
+        lr: learning rate of the next step, which a schedule fills in; a scalar on the parameters'
+            device, so that no step copies a number to the device.
         groups: parameters, their weight decay, and their learning rate as a multiple of `lr`.
         clips: groups of parameters, each with the norm to which its gradients are clipped together.
         moments: the rule's tensors for every parameter with a gradient so far, by its position.
