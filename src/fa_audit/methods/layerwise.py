@@ -33,7 +33,7 @@ class Layerwise(LocalPred):
     greedy: ClassVar[bool] = True
 
     def begin_epoch(self, state: Any, progress: float) -> None:
-        # A number on the host: no step may wait for the device.
+        # An int, not a tensor: no step may wait for the device.
         state.stage = int(progress * (len(state) - 1) + 1e-9)
 
     def learning(self, state: Any) -> range:

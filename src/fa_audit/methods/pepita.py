@@ -49,8 +49,8 @@ class PEPITA(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the differences of both passes' states, ``(B, d)``, and an objective whose
-        gradient flows through the second pass only.
+        """Return the differences between the states of the two passes, ``(B, d)``, and an
+        objective whose gradient flows through the second pass only.
         """
         least, most = trace.x.flatten(1).aminmax(dim=1, keepdim=True)
         shift = (most - least) * (output_error(trace, labels) @ state.F.T)

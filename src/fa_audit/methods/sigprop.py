@@ -18,7 +18,7 @@ Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723). Their code
     not of all classes (v9, v14, v15). In training, BatchNorm normalises labels apart from images,
     as in their code; in audits it normalises both by the running statistics, which are those of
     images.
-Ours: blocks with skips; tokens; states that, unlike t_0, are not rectified.
+Ours: blocks with skips; tokens; states that, unlike t_0, need not be rectified.
 Constants: none.
 Cost: as BP, and passes of C labels.
 """

@@ -91,7 +91,7 @@ def _misses(network: Network, trace: Trace, labels: Tensor, state: Any) -> Tenso
     """Return G's prediction minus its target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
-    # After a ReLU a state can be all zeros: its target is zero, too.
+    # A state after a ReLU can be all zeros; its target is then zero, not NaN.
     target = last / rms(last).clamp_min(SMALLEST_RMS)
     predicted: Tensor = state(h, t, output_error(trace, labels))
     return predicted - target

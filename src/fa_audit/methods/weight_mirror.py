@@ -1,4 +1,4 @@
-"""Weight mirror: noise through every layer teaches its feedback weights to mirror its weights.
+"""Weight mirror: noise through a layer's weights teaches its feedback weights to mirror them.
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
     on the way back every matrix or kernel W of blocks and head is replaced by its partner B

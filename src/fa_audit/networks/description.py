@@ -366,8 +366,8 @@ class DescribedNetwork(Network):
             check_repeats(self, x)
             raise self._error(
                 "forward= returns other outputs than the model's own forward:"
-                f" {apart(own, logits):.2g} of the output norm is the difference. Expected the same"
-                " pass, with its states marked."
+                f" {apart(own, logits):.2g} of the output norm apart. Expected the same pass, with"
+                " its states marked."
             )
 
     @torch.no_grad()

@@ -129,7 +129,7 @@ class Network(nn.Module):
 
     def chain(self, x: Tensor) -> Chain:
         """Run one pass from a leaf ``h_0``, so that the embedding needs no gradient."""
-        # Parameters keep their requires_grad: only gradients at states are asked for.
+        # Gradients are taken at states only, so parameters may keep their requires_grad.
         with torch.enable_grad():
             points, logits = self._run(self.embed(x).detach().requires_grad_())
         return Chain([point.detach() for point in points], points, logits)

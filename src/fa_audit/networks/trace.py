@@ -278,7 +278,7 @@ def in_double(
 
 @contextmanager
 def _doubled(module: nn.Module) -> Iterator[Any]:
-    """Yield a float64 copy of a module; tensors in plain attributes are copied without graphs."""
+    """Yield a float64 copy of a module, or the module itself in float64 if it cannot be copied."""
     kept = {}
     for tensor in _kept(module):
         # deepcopy refuses tensors with a graph, so it gets copies of them, keyed by id.
@@ -342,7 +342,7 @@ def equal(one: Tensor, other: Tensor) -> bool:
 
 
 def share_between(network: Network, x: Tensor) -> float:
-    """Return the share of the parameters on which ``h_L`` depends, but not ``h_0``."""
+    """Return the share of all parameters that ``h_L`` depends on and ``h_0`` does not."""
     parameters = [p for p in network.parameters() if p.is_floating_point() and not p.is_inference()]
     frozen = [p for p in parameters if not p.requires_grad]
     for p in frozen:

@@ -8,7 +8,7 @@ Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sid
 of 4 are padded with zeros on the right and below, our choice. Attention is made of linear layers,
 so that every weight can have a feedback partner. torch's `trunc_normal_` cuts at -2 and 2, not at
 two deviations, so these Gaussians are in effect not truncated. Without blocks the head reads a cls
-token that has attended to nothing: a shallow network gives the same output for every image.
+token that has attended to nothing, so that all images have the same output.
 """
 
 from __future__ import annotations

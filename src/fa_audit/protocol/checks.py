@@ -1,8 +1,8 @@
 """The checks of the protocol, and how each follows from the evidence. Imports no torch.
 
 `CHECKS` is the only list of checks. To add a check, write its function, an entry in `CHECKS` and a
-limit in `fa_audit.protocol.evidence`. It then appears in every verdict, sentence, report, table and
-figure: ``tests/test_checks.py`` adds one.
+limit in `fa_audit.protocol.evidence`. Verdicts, sentences, reports, tables and figures follow:
+``tests/test_checks.py`` adds one.
 """
 
 from __future__ import annotations
@@ -252,7 +252,10 @@ def _why_unknown(evidence: Evidence) -> str:
 def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, Any]:
     formed = f"bootstrap over {evidence.samples} samples"
     if interval is None:
-        formed = f"none: needs {FEWEST} samples, all of finite norm; found {evidence.samples}"
+        formed = (
+            f"none: needs {FEWEST} samples whose norms are all finite and no estimates;"
+            f" found {evidence.samples} samples"
+        )
     return {"interval": interval, "interval_note": formed}
 
 
@@ -263,7 +266,7 @@ def _stability(evidence: Evidence) -> Outcome:
         note = "the mean cosine is NaN"
     # `n_valid` is None, and so not in the range, if it was not recorded.
     elif measured.value is not None and measured.n_valid in range(FEWEST):
-        note = f"{measured.n_valid} batches with a mean gradient; {FEWEST} or more are needed"
+        note = f"needs {FEWEST} batches with a non-zero mean gradient; found {measured.n_valid}"
     if measured.value is None or note:
         cause: Cause = "untrue gradient" if measured.layer in evidence.untrue else ""
         return Outcome(None, ceiling, None, cause=cause, note=note)
@@ -422,7 +425,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
             "": "Do not report alignment with the gradient as evidence of learning. C can also"
             " fire for a healthy network, if mean predictions differ from class frequencies."
         },
-        when_open="Audit with 8 or more batches, none of which has a mean gradient of 0.",
+        when_open="Audit with 8 or more batches whose mean gradient is not 0.",
     ),
     "depth": Check(
         evaluate=_depth,
@@ -443,7 +446,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         finding="training the blocks adds less than {limit}",
         below_zero="training the blocks lowers the accuracy",
         when_open="Train the same network with its blocks frozen at initialisation, and give its"
-        " accuracy and your own, on the whole test set.",
+        " accuracy and that of your network, on the whole test set.",
     ),
     "depth_strict": Check(
         evaluate=_depth_strict,
@@ -527,7 +530,7 @@ def evaluate_credits(evidence: Evidence) -> dict[str, Outcome]:
         rho = replace(rho, fires=None, note=note)
     nudging = _beyond("nudging", deep, 0.0, "")
     if rho.fires is not False:
-        nudging = replace(nudging, fires=None, note="rho is not beyond chance")
+        nudging = replace(nudging, fires=None, note="rho was not shown to beat chance")
     return {"cosine": cosine, "rho": rho, "nudging": nudging}
 
 

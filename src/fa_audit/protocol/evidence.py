@@ -36,8 +36,8 @@ class DiagnosticThresholds:
             percentage points.
         loss_saturation: below this product ``B * median||h_L|| * median||g_L||`` a small gradient
             comes from a saturated loss and not from an exploded state. The paper has no such
-            limit: healthy and exploded networks have 1 to 100, and one at 99 % accuracy has 1e-3
-            or less.
+            limit. The product is 1 to 100 in healthy and exploded networks, and 1e-3 or less in
+            one at 99 % accuracy.
 
     Raises:
         AuditError: a limit is not a finite number, or is outside its quantity's range.

@@ -85,7 +85,8 @@ def student_t(degrees: int) -> float:
 def _two_sided(t: float, degrees: int) -> float:
     """Return the probability that Student's t lies between -t and t."""
     angle = math.atan(t / math.sqrt(degrees))
-    # The source has a series for odd `degrees`, which starts with `angle`, and another for even.
+    # Abramowitz and Stegun have two series: one for odd `degrees`, which starts with `angle`, and
+    # one for even.
     odd = degrees % 2
     term = total = math.cos(angle) if odd else 1.0
     for power in range(2 + odd, degrees, 2):

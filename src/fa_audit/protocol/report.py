@@ -92,7 +92,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once; a text that only some networks have begins with their seeds."""
+    """Yield every text once, after the seeds of its networks unless all networks have it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that has the same text twice is named once.
@@ -152,7 +152,7 @@ def _detail_sections(judgement: Judgement) -> Iterator[Section]:
     first = judgement.networks[0]
     legend = _STATES_LEGEND.format(len(first.layers) - 1, first.samples)
     if judgement.count > 1:
-        legend += f" Means over the {judgement.unit}s; D1 and D2 are geometric means."
+        legend += f" Means over the {judgement.unit}s; the checks D1 and D2 take geometric means."
     yield Section("Evidence at every state", tables={"states": _states(judgement)}, text=legend)
     if first.credit:
         table, legend = _credits(judgement), _CREDITS_LEGEND
