@@ -123,7 +123,7 @@ def naming_errors(
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return an error that ends with the failed line of user code; if unknown, with `without`."""
+    """Return an error that ends with the failed line of user code, or else with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
@@ -199,7 +199,7 @@ def naming_extras() -> Iterator[None]:
             f"'{package}' is not installed. Run: pip install 'fa-audit[{EXTRAS[package]}]'"
         ) from error
     except (ImportError, OSError) as error:
-        # An import beyond a system limit fails with an error of the linker.
+        # An import that exceeds a system limit fails with an error of the linker.
         for words, limit in _LIMITS.items():
             if words in str(error):
                 raise AuditError(f"{error}; raise the limit of {limit}.") from error

@@ -99,7 +99,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         *_BOARD,
     ),
 }
-# A stage's files include the modules that they import from these subpackages and user's folders.
+# A stage's files include the modules they import from these subpackages or the user's folders.
 FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
@@ -126,8 +126,8 @@ def code_digest(stage: str, *entries: str) -> str:
 
 
 def stage_files(stage: str, *entries: str) -> list[Path]:
-    """Return the files that decide a stage's results: its script, those in `STAGES`, and their
-    imports.
+    """Return the files that decide a stage's results: its script, its files in `STAGES`, the
+    modules of `entries`, and their imports.
     """
     files = _modules(entries)
     for name in STAGES[stage]:
@@ -253,8 +253,10 @@ def _content(path: Path, texts: bool) -> str:
 
 
 def _form(node: object, texts: bool) -> str:
-    """Return a syntax tree as text, the same in all versions of Python, without docstrings and
-    logging.
+    """Return a syntax tree as text, the same in all versions of Python.
+
+    Docstrings, logging and the messages of errors are left out; if `texts` is false, string
+    literals of three or more words, too.
     """
     if isinstance(node, list):
         return ",".join(_form(part, texts) for part in node if not _says_only(part))
@@ -262,7 +264,8 @@ def _form(node: object, texts: bool) -> str:
         error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return f"Raise({_form(error, texts)})"
     if isinstance(node, ast.JoinedStr):
-        # Ignore the empty parts that Python 3.12 adds to f-strings.
+        # Ignore the empty parts that Python 3.12 adds to f-strings. If `texts` is false, ignore
+        # parts with a space, too.
         ignored = "^$" if texts else "^$| "
         kept = [part for part in node.values if not _is_text(part, ignored)]
         return f"JoinedStr({_form(kept, texts)})"

@@ -83,7 +83,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         elif problem["type"] == "extra_forbidden":
             message, found[place] = "unknown key", f"; found {shortened(problem['input'])}."
         elif problem["type"] == "float_type" and _EXPONENT.fullmatch(str(problem["input"])):
-            # YAML reads an exponent without a point or a sign as text.
+            # YAML reads 1e-3 (no point) and 1.0e3 (no sign) as text.
             found[place] = (
                 f"; found the text {shortened(problem['input'])}; write 1.0e-3 or 1.0e+3."
             )

@@ -4,9 +4,9 @@
     16 hidden units W1 ~ N(0, 1 / 16),    W2 ~ N(0, 1 / 16),    ten classes; each output has mean 0
     and deviation 1 over all inputs
 
-The teacher is even, so that no linear function of x predicts its labels: a network with frozen
-blocks stays near chance, and only trained blocks help. Standardised outputs make the classes about
-equally frequent.
+The teacher is an even function, so that no linear function of x predicts its labels: a network with
+frozen blocks stays near chance, and only trained blocks help. Standardised outputs make the classes
+about equally frequent.
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
 they do not say how it is made, and this teacher is our own. DFA's states grow with every training

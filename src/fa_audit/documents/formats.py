@@ -167,7 +167,7 @@ def _digits(value: float, cell: Number, dialect: Dialect) -> str:
         return ("-" if value < 0 else sign) + dialect.infinity
     if cell.decimals is not None:
         return f"{sign}{value:z.{cell.decimals}f}"  # z: no minus before 0.0
-    # The # keeps trailing zeros, so that every number has three digits.
+    # The # keeps trailing zeros: 0.5 becomes 0.500.
     short = f"{value:#.3g}".removesuffix(".")
     if "e" not in short and abs(value) >= 0.01:
         return sign + short

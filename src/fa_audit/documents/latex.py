@@ -71,7 +71,7 @@ def slug(*parts: str) -> str:
     return "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts if part)
 
 
-# A table keeps its natural width, or is scaled to the width of the text if that is less.
+# A table wider than the text is scaled down; other tables keep their width.
 _BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
 
 
@@ -106,9 +106,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def document_to_latex(document: Document) -> str:
-    r"""Format a document as a ``\subsection*`` for ``\input``; its tables get labels
-    ``tab:LABEL-...``.
-    """
+    r"""Format a document as a ``\subsection*`` for ``\input``."""
     lines = [
         rf"% needs \usepackage{{{_PACKAGES}}}",
         rf"\subsection*{{{_breakable(document.title)}}}",

@@ -252,7 +252,9 @@ class SettingEntry(Budget):
         return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
-        """Return the entry's ``baselines``, even if empty; without this key, its runs' baselines."""
+        """Return the entry's ``baselines``, even if empty; without this key, those of its runs. Add
+        all their snapshots.
+        """
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)
         names = set()

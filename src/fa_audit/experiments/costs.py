@@ -65,12 +65,12 @@ class Costs:
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Estimate the hours of a training from the first of these times that was measured.
+        """Estimate the hours of a training; None if nothing similar was measured.
 
-        In order, the times are this training's, its method's without frozen blocks, and
-        backpropagation's on its network, multiplied by the method's declared `relative_time`.
-        Penalties and random targets add next to nothing. Return None if no time was measured,
-        unless the training has no epochs.
+        The estimate uses the first of these that was measured on the network: the same training,
+        its method without frozen blocks, and backpropagation, whose time is multiplied by the
+        method's declared `relative_time`. Penalties and random targets add next to nothing. A
+        training of no epochs needs no measurement.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         start = row.get("start_seconds", 0)
@@ -127,7 +127,7 @@ class Costs:
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
         """Return the nearest measured row with entry `name`, whether it was measured for exactly
-        this run, and the method's declared costs if the row is that of backpropagation.
+        this run, and the method's declared costs if the row is backpropagation's or empty.
         """
         own = spec.to_dict()
         plain = own | {"frozen_blocks": 0, "shallow": False}

@@ -52,8 +52,8 @@ _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "dis
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared. A key names the fields
-# (`layer`, `epoch`) that an `Entry` for these columns must have. A column's tuple lists the answers
-# of a verdict, or `NEVER` for an epoch that may not exist; it is empty for other numbers.
+# (`layer`, `epoch`) that an `Entry` for these columns must have. A verdict's tuple lists the
+# possible answers. A number's is empty, or holds `NEVER` if it is an epoch that may not exist.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -66,7 +66,8 @@ QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     EPOCH: dict.fromkeys(("test_accuracy", "train_loss"), _NUMBER),
     EPOCH + LAYER: dict.fromkeys(("hidden_norm", "grad_norm", "growth"), _NUMBER),
 }
-# Quantities that audits also measure on `SAMPLES`, in columns such as grad_norm_1024.
+# Quantities that audits also measure on 256 and 1,024 samples (`SAMPLES`), in columns such as
+# grad_norm_1024.
 OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding",
               "first_reference_flag")  # fmt: skip
 
@@ -90,11 +91,12 @@ class Entry(Strict):
     Attributes:
         quantity: a column of the tidy tables.
         run: the run that the number belongs to; for kind ``order``, a list, best first.
-        layer, epoch: state or block, and epoch of the trajectory, if the quantity needs them.
+        layer: index of the state or block, if the quantity needs one.
+        epoch: epoch of the trajectory, if the quantity needs one.
         samples: number of test samples on which the number was measured.
         kind: the rule by which it is compared (docs/reproduction.md).
         value: a number; for a verdict, one of its answers in `QUANTITIES`.
-        deviation: standard deviation over the n averaged numbers, if it is published.
+        deviation: standard deviation over the `n` averaged numbers, if it is published.
         tolerance: the difference to allow if the published number or ours has no deviation.
         above, below: a bound; every seed must lie above it, or below it.
         minus, over: another run, whose quantity is subtracted from that of `run`, or divides it,
@@ -213,7 +215,7 @@ class Entry(Strict):
 
 
 def plain(value: Any) -> Any:
-    """Return a boolean as text, and anything else unchanged."""
+    """Return booleans and None as lower-case text, and anything else unchanged."""
     return str(value).lower() if isinstance(value, bool) or value is None else value
 
 
@@ -290,7 +292,7 @@ class Published(Strict):
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the runs in a configuration that equal a published run of at least one script."""
+        """Return the runs of `grid` that equal a published run as at least one script trains it."""
         wanted = set()
         for key in self.run_keys():
             wanted |= {identity(self.spec(key, script), key.seed) for script in self.experiments}

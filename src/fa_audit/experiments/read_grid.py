@@ -139,7 +139,7 @@ def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
 
 
 def _artefact_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds) -> Iterator[str]:
-    """Yield a message for every figure or table that names an unknown kind, setting or run."""
+    """Yield a message for every figure or table whose kind, settings or runs are wrong."""
     sections = (("figure", config.figures, kinds.figures), ("table", config.tables, kinds.tables))
     for section, artefacts, known in sections:
         for name, artefact in artefacts.items():

@@ -91,7 +91,7 @@ class Run:
 
     @property
     def is_baseline(self) -> bool:
-        """Return whether all blocks are frozen or absent."""
+        """Return whether the run has the option ``frozen`` (all blocks) or ``shallow``."""
         return self.frozen < 0 or self.shallow
 
     @property
@@ -135,8 +135,7 @@ def parse_run(text: str) -> Run:
     'dfa+lr3e-3+unnormalised+frozen+epoch5'
 
     Raises:
-        AuditError: an unknown, repeated or contradictory option, or a number that is not finite and
-            >= 0.
+        AuditError: an unknown, repeated or contradictory option, or a number out of range.
     """
     method, *options = text.split("+")
     chosen: dict[str, Any] = {}

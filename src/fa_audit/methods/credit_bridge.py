@@ -38,7 +38,7 @@ from fa_audit.methods.method import Credits, Method, Network, Trace, loss_gradie
 class CreditBridgeState(nn.Module):
     """Hold the value net, its moving average, and DFA's feedback matrices for the warm-up.
 
-    The buffer ``warm`` tells a checkpoint whether the warm-up is over. Steps read its copy
+    The buffer ``warm`` stores in checkpoints whether the warm-up is over. Steps read its copy
     ``is_warm`` on the host, so that they do not wait for the device.
     """
 

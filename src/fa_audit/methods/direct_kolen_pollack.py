@@ -5,7 +5,7 @@
         gradient is the batch mean of h_{l+1}^T e
     embedding: the same with a matrix for h_0
 
-The topmost matrix has the same gradient as a linear head's weight, so that every step multiplies
+The topmost matrix and a linear head's weight have the same gradient, so that every step multiplies
 their distance by 1 - lr * decay, as in Kolen-Pollack. According to the source, the other matrices
 learn to estimate the path from their state to the output.
 
@@ -14,10 +14,10 @@ Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initi
     utils/gradfunctions.py).
 Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
     with a rate that falls by a fifth every epoch); matrices learn from a state's vector even if the
-    state is a map; the embedding's matrix. Our matrices read states, skip included. If the head
+    state is a map; the embedding has a matrix. Our matrices read states, skip included. If the head
     has a LayerNorm, the topmost matrix gets another gradient than the head's linear layer.
 Constants: none.
-Cost: as DFA, and the optimiser's step for the matrices.
+Cost: as DFA, plus the optimiser's step for the matrices.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     a_{l-1} = (h_l - t_l) / eta, per sample
     g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),
     F_l: h_l -> h_{l+1}
-    g_l(v) = u_l(v), and v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
+    g_l(v) = u_l(v), or v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
     embedding: a_{-1}
 
 With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction; backpropagation has
@@ -18,7 +18,7 @@ Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rat
     et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
     learning rate of 3e-3. The inverse_rate of Lee et al. is 0.34, and they train inverses and
     network in turns, an epoch each.
-Cost: as BP, and a forward pass of the blocks; inverses run three times forward and once backward.
+Cost: BP plus a forward pass of the blocks; three forward and one backward pass of the inverses.
 """
 
 from __future__ import annotations

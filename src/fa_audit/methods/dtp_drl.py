@@ -1,5 +1,5 @@
-"""Target propagation with a difference reconstruction loss: from a change of the logits, inverses
-learn to recover the noise that was added to a state.
+"""Target propagation with a difference reconstruction loss: inverses learn to recover the noise in
+a state from the change that it causes in the logits.
 
     t_out = z - eta (p - y),    t_L = h_L + g_L(t_out) - g_L(z),
     t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})

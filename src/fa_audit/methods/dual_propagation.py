@@ -20,8 +20,8 @@ Constants: beta 0.01, from the 2024 code for ImageNet32x32 with alpha 1/2; the 2
     with which the nudge in vit_mini would be as large as the cls token's state.
 Ours: F_l is the whole block, and s_l needs `steps` iterations. A single one would leave J_l at h_l,
     and -d / beta would be the gradient at any beta. The authors' F_l is one layer, for which s_l
-    has a closed form: the activation of its inputs from below and above. CE is linearised at h_L,
-    theirs at the logits.
+    has a closed form: the activation of its inputs from below and above. We linearise CE at
+    h_L, the authors at the logits.
 Cost: the forward pass, and 2 (`steps` + 1) forward and backward passes through the blocks.
 """
 

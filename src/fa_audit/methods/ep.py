@@ -50,8 +50,8 @@ class EP(Method):
     symmetric: bool = False
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and as the objective
-        the difference of energies over beta.
+        """Return the credits ``(h^free - h^nudged) / beta``, ``(B, d)``, and the objective
+        ``(E_nudged - E_free) / beta``, both averaged over the phases.
         """
         free = tuple(h.detach() for h in trace.states)
         # One phase has an error of order beta, the mean of two phases an error of order beta^2.

@@ -41,7 +41,7 @@ class FA(Method):
         return Feedback([(above, below) for below, above in pairs], 0, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the true gradient at ``h_L``, carried down by fixed matrices: ``(B, d)`` each."""
+        """Return a credit per state, ``(B, d)``: matrices carry the gradient at ``h_L`` down."""
         # The top credit is the true gradient; all lower ones go through random matrices.
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]

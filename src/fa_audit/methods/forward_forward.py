@@ -26,7 +26,7 @@ The engine trains the head on the network's plain forward pass; no method can ch
 softmax reads all layers but the first, normalised, in a pass with a neutral label (1/C at each
 place). So our accuracy shows what a linear head makes of the last features, and `classify` shows
 what the losses learned. An audit compares a_l with the gradient of the plain image's cross-entropy.
-No layer descends that loss: a cosine near 0 means another objective.
+No layer descends that loss, so a cosine near 0 shows that the objectives differ.
 Cost: three forward passes, two backward passes within blocks.
 """
 
