@@ -112,7 +112,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
     kind = found.kind
     claim, reason, remedy = _decided(found, judgement)
     finding = kind.causes.get(found.cause, kind.finding)
-    # Say that the blocks do harm only if the whole interval is below 0.
+    # `below_zero` holds if the whole interval is below 0; without an interval, if the value is.
     highest = found.interval[1] if found.interval else found.value
     if kind.below_zero and highest is not None and highest < 0:
         finding = kind.below_zero

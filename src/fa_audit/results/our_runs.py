@@ -110,7 +110,7 @@ def _first_below(tidy: Tidy) -> list[Any]:
     """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
     paper's limit.
 
-    It is None if there is no such epoch, and "none" if the run has no trajectory.
+    It is None if there is no such epoch, and `_ABSENT` if the run has no trajectory.
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])

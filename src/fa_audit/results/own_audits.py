@@ -85,8 +85,8 @@ def _named(
     """Name the setting and run of every audit for the tables.
 
     Args:
-        ending: appended to every run's name; its ``{}`` becomes ", 2" and so on if a name repeats,
-            else nothing.
+        ending: appended to every run's name. Its ``{}`` is left empty, but becomes ", 2", ", 3"
+            and so on when a name repeats.
     """
     taken: Counter[tuple[str, str]] = Counter()
     audits = []

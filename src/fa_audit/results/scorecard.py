@@ -127,7 +127,7 @@ def _by_seed(values: Mapping[int, Any]) -> str:
 
 
 def _decides(script: str, every: Mapping[str, Comparison]) -> str:
-    """Return whether a number shows which script made it: it agrees with runs of `script` only."""
+    """Say whether a number shows which script made it, by agreeing with runs of `script` only."""
     own = every[script].verdict
     others = {found.verdict for name, found in every.items() if name != script}
     if own == DIFFERS or AGREES in others:

@@ -76,8 +76,8 @@ class Tidy:
         return column in self.runs and bool(self.runs[column].notna().any())
 
     def only(self, runs: Collection[str]) -> Tidy:
-        """Return the tables of the named runs, in all settings; all runs if none is named. The name
-        of a method that no run has by itself stands for all runs of the method.
+        """Return the tables of the named runs, in all settings; all runs if none is named. A
+        method's name stands for all runs of the method, unless a run has this very name.
 
         Raises:
             AuditError: there is no such run or method.
@@ -187,7 +187,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
             f"{name}_interval_high": high,
             f"{name}_borderline": found.borderline,
         }
-    # The checks have no value if a norm is not finite, but these columns do.
+    # If the gradient's norm is not finite, D2 has no value, but the column has the norm.
     row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
     row["scale_free_last"] = last.scale_free
     judgement = audit.judgement

@@ -128,7 +128,7 @@ def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseExceptio
     drawn, threads = random.getstate(), torch.get_num_threads()
     default = torch.get_default_dtype()
     try:
-        # No method uses this seed, so a method that seeds torch changes the random state.
+        # No method uses this seed: if a method seeds torch, the random state changes and shows it.
         with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
             # One thread is fastest for tensors this small.
             torch.set_num_threads(1)

@@ -68,7 +68,7 @@ from fa_audit.training.resume import Resume
 # Options of a training that is long enough for auxiliary networks to learn the credits' direction,
 # and too short for output errors to vanish.
 _GENTLE = {"epochs": 10, "lr": 3e-3}
-# Gradients that differ only in the order of sums have a smaller relative error.
+# Gradients that differ only in the order of sums have a smaller relative error than this.
 _ROUNDING = 1e-3
 # If a sample changes, its credit must change by more than this fraction of the longest credit.
 _SAME_ROW = 1e-4
@@ -304,8 +304,8 @@ def labels(subject: Subject) -> None:
     vanish with the output error: subtract its value at a zero error.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
-    # A shift keeps the similarities of labels. Setting all labels to 0 changes them, and with them
-    # credits made from similarities.
+    # A shift keeps the similarities of labels, and so all credits made from similarities. Labels
+    # that are all 0 have other similarities.
     others = ((own + 1) % CLASSES, (own + 2) % CLASSES, torch.zeros_like(own))
     versions = [named_credits(learner, x, given) for given in others]
     _expect_heard(versions, "ignores the labels")
@@ -314,7 +314,7 @@ def labels(subject: Subject) -> None:
         saturate(learner, label)
         certain.append(named_credits(learner, x, torch.full_like(own, label)))
     if not any([*credits.values()][-1].any() for credits in certain):
-        _expect_heard(certain, "ignores the labels, and is not zero although the topmost credit is")
+        _expect_heard(certain, "ignores labels, and is nonzero while the topmost credit is zero")
 
 
 def _expect_heard(versions: list[dict[str, Tensor]], found: str) -> None:
@@ -465,13 +465,13 @@ def precision(subject: Subject) -> None:
     expect_none(map(str, narrow), "{} in the computation of a step")
     learner.parts.double()
     for name, a in named_credits(learner, x.double(), labels).items():
-        expect(a.dtype == torch.float64, f"credits of {name} of {a.dtype} in a float64 network")
+        expect(a.dtype == torch.float64, f"{a.dtype} credits of {name} in a float64 network")
         # A method may round in numpy, which torch cannot notice: test the values themselves.
         rounded = any(torch.equal(a.to(kind).to(a), a) for kind in _NARROW)
         found = f"credits of {name} rounded to half precision"
         expect(not rounded or len(a.unique()) <= _MANY, found)
         far = (single[name] - a).norm(dim=1) > _ROUNDING * a.norm(dim=1)
-        found = f"credits of {name} more than {_ROUNDING} away from those in float64"
+        found = f"float32 credits of {name} with a relative error above {_ROUNDING}"
         expect(far.double().mean() <= 0.5, found)
 
 
@@ -548,7 +548,7 @@ def _check_step(learner: Learner, batch: Batch) -> None:
             continue
         least = 0.0 if learner.method.own_objective else _LEAST_COSINE
         value = cosine(g[None], implied[None]).value
-        found = f"a cosine of {value} between the objective's and the credit's gradients of {part}"
+        found = f"a cosine of {value} between the objective's and the implied gradients of {part}"
         expect(value is None or value >= least, found)
 
 
@@ -604,7 +604,7 @@ def sizes(subject: Subject) -> None:
     _expect_finite(large, where)
     # A method that fills only the first features fails. Sparse credits pass, since their zeros
     # differ by sample.
-    found = f"zeros in the second half of the features of the credit of {{}}{where}"
+    found = f"only zeros in the second half of the credit of {{}}{where}"
     expect_each(large, lambda a: not a.any() or a[:, a.shape[1] // 2 :].any(), found)
     small = {} if subject.method.across_samples else named_credits(learner, x[:8], labels[:8])
     for name, a in small.items():

@@ -29,7 +29,7 @@ def expect(holds: object, found: str) -> None:
 
 
 def expect_none(names: Iterable[str], found: str) -> None:
-    """Raise a `Finding` with the text `found`, in which names replace ``{}``, if there are any."""
+    """Raise a `Finding` if there are names; they replace ``{}`` in the text `found`."""
     names = list(names)
     expect(not names, found.replace("{}", listed(names, most=3)))
 

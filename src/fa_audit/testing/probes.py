@@ -58,7 +58,8 @@ def facts_of(module: nn.Module) -> dict[str, Any]:
         facts[f"flags of {name}"] = tensor.requires_grad, bool(tensor._backward_hooks)
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
-            # Containers (hooks, parts) are compared by size, other objects only by type.
+            # Compare numbers, texts and tensors by value, containers (hooks, parts) by size, other
+            # objects only by type.
             fact = len(value) if isinstance(value, dict | list) else type(value)
             if isinstance(value, int | float | str):
                 fact = value

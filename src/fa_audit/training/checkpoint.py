@@ -75,7 +75,7 @@ def load_checkpoint(
 ) -> Learner:
     """Rebuild the learner that `save_checkpoint` wrote.
 
-    A file never decides which code runs: it can name registered methods and architectures only.
+    A file never decides which code runs: pass any method or architecture that is not registered.
 
     Args:
         method: an instance to use instead of the method that the file names; required if that is

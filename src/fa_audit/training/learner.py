@@ -35,7 +35,7 @@ class Learner:
 
     @property
     def parts(self) -> nn.ModuleDict:
-        """Return one module that holds network and method's state, and so all tensors."""
+        """Return network and state as one module, which holds all tensors of the learner."""
         return nn.ModuleDict({"network": self.network, "state": self.state})
 
     def to(self, device: torch.device | str) -> Learner:

@@ -128,9 +128,9 @@ def layer0_dominance(
     """How much block 0 contributes to a mean cosine. Filled: the cosine of credit and gradient in
     block 0, which reads the embedding. Hollow: the mean over the later blocks. Bar: the mean over
     all blocks, which is usually reported. If the filled mark lies far to the right of the hollow
-    one, block 0 carries the mean. Large marks are means over seeds, dots are seeds. A fully trained
-    network stands below its snapshots, which are sorted by epoch; these groups of rows are sorted
-    by mean accuracy, best first.
+    one, block 0 carries the mean. Large marks are means over seeds, dots are seeds. Networks are
+    sorted by mean accuracy, best first; above a fully trained network are its snapshots, sorted by
+    epoch.
 
     Raises:
         AuditError: no network has credits both in block 0 and in a later block.

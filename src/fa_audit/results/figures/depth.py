@@ -95,10 +95,10 @@ def depth_sweep(
 ) -> Figure:
     """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on
     the whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
-    norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the own
-    frozen baseline of the same depth and seed, in percentage points. A check fires in the shaded
-    part of its panel. A marker is one seed, a line the mean over n seeds (n is a range if some
-    seeds are missing).
+    norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the
+    run's own frozen baseline with the same depth and seed, in percentage points. A check fires
+    in the shaded part of its panel. A marker is one seed, a line the mean over n seeds (n is a
+    range if some seeds are missing).
 
     Raises:
         AuditError: two settings have the same depth.

@@ -69,10 +69,10 @@ def verdict_matrix(
 ) -> Figure:
     """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
     (columns); a run that was not made has no square. FAIL means that the three-check verdict is
-    against the run, walk-back that only the four-check verdict is. Below the verdict are the checks
-    that fire or are borderline, by the mean over seeds: D1 growth, D2 reference, C stability, D3
-    depth. The infinity sign means a state, gradient or logit that is not finite, a question mark a
-    95 % interval that contains the limit.
+    against the run, walk-back that only the four-check verdict is against it. Below the verdict are
+    the checks that fire or are borderline, by the mean over seeds: D1 growth, D2 reference, C
+    stability, D3 depth. The infinity sign means that a state, gradient or logit is not finite, a
+    question mark that a 95 % interval contains the limit.
     """
     order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):
@@ -108,11 +108,11 @@ def decision_utility(
     report. A cell has the number of claims withdrawn / the number of networks for which the report
     has what it needs, over all seeds and settings; the larger this fraction, the darker the cell.
     "n/a": the report never has what it needs. "Accuracy only" withdraws nothing, because it
-    compares with nothing. "+ cosine" withdraws a claim if the cosine between credit and gradient,
-    averaged over all blocks, is not above 0. "+ shallow baseline": if the accuracy is not above
-    that of the same network without blocks, trained by backpropagation. "+ D1" to "+ D3": if this
-    check fires. "Full protocol": if the four-check verdict is "needs walk-back"; incomplete
-    verdicts are not counted. Rows are sorted by mean accuracy, best first.
+    compares with nothing. A claim is withdrawn under "+ cosine" if the cosine between credit and
+    gradient, averaged over all blocks, is not above 0; under "+ shallow baseline" if the accuracy
+    is not above that of the same network without blocks, trained by backpropagation; under "+ D1"
+    to "+ D3" if the check fires; under "full protocol" if the four-check verdict is "needs
+    walk-back". Incomplete verdicts are not counted. Rows are sorted by mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
     order, cells = rank_runs(tidy.runs), {}

@@ -247,8 +247,8 @@ def check_texts(texts: Iterable[str], where: str = "figure") -> None:
         except ValueError as error:
             reason = str(error).strip().splitlines()[-1]
             raise AuditError(
-                f"{where}: found the text {text!r}, a formula between dollar signs that cannot be"
-                rf" read ({reason}); expected one such as $\alpha$, or \$ for a dollar sign."
+                f"{where}: found the text {text!r} with a formula between dollar signs that cannot"
+                rf" be read ({reason}); expected one such as $\alpha$, or \$ for a dollar sign."
             ) from error
 
 
@@ -313,7 +313,7 @@ def percent_scale(ax: Axes, axis: str = "y") -> None:
 
 def whole_numbers(ax: Axes, most: int) -> None:
     """Label the x axis at whole numbers, at most `most` of them."""
-    # With min_n_ticks=1 an axis of a single epoch or layer also has a label.
+    # Without min_n_ticks=1, a single epoch or layer would get ticks at fractions.
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 

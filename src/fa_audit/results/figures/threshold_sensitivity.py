@@ -93,7 +93,8 @@ def _curve(
     values: pd.Series,
     elsewhere: pd.Series,
 ) -> None:
-    """Draw one run's row: the fraction that fires, and darker the fraction that fires alone.
+    """Draw one run's row: the fraction of networks on which the check fires, and in a darker grey
+    the fraction on which it alone fires.
 
     Args:
         at: the thresholds, shape (T,).

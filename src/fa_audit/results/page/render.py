@@ -29,7 +29,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Artefact:
-    """A figure (a file .svg) or a table (a file .html) of a configuration."""
+    """A figure (an SVG file) or a table (an HTML file) of a configuration."""
 
     title: str
     caption: str

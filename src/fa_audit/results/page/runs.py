@@ -90,7 +90,7 @@ def read_runs(
         The runs: settings in the order of the files, and within each the largest margin first.
 
     Raises:
-        AuditError: a file is not an audit, or repeats a seed.
+        AuditError: see `read_own`.
     """
     labels = labels or {}
     by_setting: dict[str, list[PageRun]] = defaultdict(list)

@@ -166,7 +166,7 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
-# Cosines of float32 credits count as equal if they differ by less.
+# Cosines of float32 credits count as equal if they differ by less than this.
 _RESOLUTION = 1e-6
 _NULL_CALIBRATION = (
     ACCURACY,
