@@ -25,9 +25,9 @@ _NOTE = (
     " all pairs) finds a rule of that rank more accurate. Own frozen: the rule's accuracy with"
     " frozen blocks. Margins, seed by seed, in points: accuracy minus own frozen, and accuracy"
     " minus that of bp+frozen. Checks: outcome over the seeds; mean distance from the limit with"
-    " its 95 % interval (growth and gradient in decades, stability as a cosine, depth"
-    " in points; negative if the check fires); in how many seeds it fires. A check is borderline if"
-    " the interval contains 0. Cost: time of a training step as a multiple of bp's, on the residual MLP"
+    " its 95 % interval (growth and gradient in decades, stability as a cosine, depth in points;"
+    " negative if the check fires); in how many seeds it fires. A check is borderline if the"
+    " interval contains 0. Cost: time of a training step as a multiple of bp's, on the residual MLP"
     " (d = 256, L = 4) with one CPU thread. Claim: what a source reports for the rule on its own"
     " network and budget, and for backpropagation (BP) there."
 )
