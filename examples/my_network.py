@@ -1,7 +1,7 @@
 """A network and its training in plain PyTorch, as an author brings them to an audit: a residual MLP under DFA.
 
-README.md and docs/tutorial.md audit what it trains. Replace it by your own code: a model whose states a `HookPoint`
-marks, its frozen twin, and about ten batches of the test set.
+README.md and docs/tutorial.md audit the networks that this file trains. Replace the file by your own code: a model
+whose states a `HookPoint` marks, its frozen twin, and about ten batches of the test set.
 """
 
 import torch

@@ -134,7 +134,7 @@ def spec_values(wildcards):
 
 @cache
 def name_missing_options():
-    """Warn once without the options of profiles/default that keep finished trainings up to date.
+    """Warn once of missing options of profiles/default that keep finished trainings up to date.
 
     Modules and --workflow-profile none do not read that profile. Call this while jobs are
     planned: options are not known before.
@@ -173,8 +173,8 @@ def original_file(folder, ending):
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- lists of files by kind; functions, since only requested targets need these lists: a list for
-# ten thousand runs takes 15 MB
+# ---- functions that list files by kind: only requested targets need a list, and a list for ten
+# thousand runs takes 15 MB
 
 
 def network_files(keys):

@@ -48,8 +48,9 @@ def group_of(wildcards):
 
 
 def group_of_training(wildcards):
-    # A baseline's JSON is made from its training by a job outside the group. An audit in the group
-    # must not read this JSON: the group would wait for the job, and the job for the group.
+    # An audit reads its baseline's JSON, which a job outside the groups makes from the baseline's
+    # training. This training must not be in the audit's group: the group would wait for the job,
+    # and the job for the group.
     is_baseline = wildcards.run in GRID.setting(wildcards.setting).baselines
     return "baseline" if is_baseline and on_cluster() else group_of(wildcards)
 

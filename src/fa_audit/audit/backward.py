@@ -53,7 +53,7 @@ DIRECTIONS, _STEP = 32, 1e-6  # give a norm a relative standard error of 1/8
 def check_backward(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
 ) -> dict[int, str]:
-    """Find the states whose gradient is not the derivative of the loss.
+    """Find the states whose gradient is not confirmed to be the derivative of the loss.
 
     Near every state the loss of a few samples is computed at ``h ± step ||h_l|| v``, with random
     unit vectors v, and compared with the gradient's prediction. Agreement at one step is enough:

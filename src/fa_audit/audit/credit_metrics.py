@@ -312,8 +312,8 @@ def loss_changes(
 
 
 def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor) -> Measured:
-    """Compute ``rho``, the Pearson correlation over directions and samples of ``<a, v>`` with the
-    true loss change.
+    """Compute ``rho``, the Pearson correlation of ``<a, v>`` with the true loss change, over
+    directions and samples.
 
     `n` and `n_valid` count pairs of a direction and a sample. The length of the perturbation
     cancels, and so does a positive factor that all credits share. A factor that differs between

@@ -88,7 +88,7 @@ def diagnose(
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, a function that returns the
             credits of your own implementation on a batch, in evaluation mode. ``a_l`` is a
             direction for ``states[l + 1]``, the output of block l. Its shape is that of this output
-            or of the vector ``(B, d)`` read from it. The report then has every credit metric.
+            or of the vector ``(B, d)`` read from it. The report then has credit metrics.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
             feedback for every number. The draws give the null distribution of the cosines; equal
             draws count once. The number seeds torch's global stream.
@@ -112,7 +112,7 @@ def diagnose(
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that contradict the accuracies, a
             layer that does not exist, a network that does not follow the contract or that computes
-            something else at every pass, a description that does not fit the model, a non-scalar
+            other outputs at every pass, a description that does not fit the model, a non-scalar
             loss, or invalid credits.
 
     >>> import torch
@@ -176,7 +176,7 @@ def diagnose(
     if measured is not F.cross_entropy:
         name = getattr(measured, "__name__", type(measured).__name__)
         notes = "; ".join(filter(None, [notes, f"gradients of {name}"]))
-    # Drop metrics that need gradients which the backward pass does not give correctly.
+    # Drop metrics that need a gradient that is wrong or could not be verified.
     credit = credit.without(evidence.missing)
     facts = {
         "method": method_name,

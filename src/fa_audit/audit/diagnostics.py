@@ -70,7 +70,7 @@ def measure(
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        # In float64 the whole batch runs again, since a loss may depend on the number of samples.
+        # Ignored samples run in float64, too: a loss may depend on the number of samples.
         twin = _measure_double(network, *sample, loss_fn, len(truth.states))
         truth = part_of(truth, counting(truth, sample[1], loss_fn))
         means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)

@@ -168,8 +168,8 @@ class _Caller:
         if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
             raise AuditError(
                 f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or"
-                " torch.float64, a row for every sample: the shape of the block's output"
-                f" h_{layer + 1}, or of the vector that the audit reads from it."
+                " torch.float64: the shape of the vector that the audit reads from the block's"
+                f" output h_{layer + 1}, or of this output."
             )
         bad = int((~credit.isfinite()).sum())
         if bad:

@@ -100,13 +100,16 @@ def paired(
     accuracies: tuple[float | None, ...],
     samples: int | None,
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Check hits; count the test samples, those that only the network classifies correctly, and
-    those that only its baseline does.
+    """Check hits, and count the samples on which network and baseline differ.
 
     Args:
         hits: `paired_hits` of `diagnose`.
         accuracies: those of the network and of its frozen baseline.
         samples: `test_samples` of `diagnose`.
+
+    Returns:
+        The number of test samples; how many only the network, and how many only its baseline,
+        classifies correctly. None for what is unknown.
 
     Raises:
         AuditError: `samples` is not an integer >= 1, or the hits do not match the accuracies.
@@ -317,7 +320,7 @@ def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
 def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> Warnings:
     """Check that a loss is finite and a mean over the batch, for which D2's limit is meant.
 
-    Yield a warning if only a part of the loss grows with the batch.
+    Yield a warning if the loss depends on the size of the batch in another way.
 
     Raises:
         AuditError: the loss of finite logits is not finite, or is a sum over the batch.

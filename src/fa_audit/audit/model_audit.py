@@ -138,7 +138,7 @@ def _shaped(
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Repeat a grey channel and resize normalised images ``(B, C, H, W)`` bilinearly, to `shape`.
+    """Fit normalised images ``(B, C, H, W)`` to `shape`: repeat a grey channel, resize bilinearly.
 
     Raises:
         AuditError: the images are in colour, and `shape` has another number of channels.

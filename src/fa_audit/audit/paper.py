@@ -40,7 +40,7 @@ from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
-# Key in `FAProtocol.run` -> the check's name in `CHECKS`, and the keys of its value and limit.
+# Key in report["diagnostics"] -> the check's name in `CHECKS`, and the keys of its value and limit.
 _KEYS = {
     "D1_scale_growth": ("scale", "max_growth", "threshold"),
     "D2_ref_validity": ("reference", "g_L", "floor"),
@@ -256,7 +256,7 @@ class FAProtocol:
         Args:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation
-                samples, and the report's notes say so.
+                samples, if they have class labels, and the report's notes say so.
             test_samples: as in `diagnose`; the default is the number of evaluation samples.
         """
         options = self.options | {"test_samples": test_samples}

@@ -144,8 +144,8 @@ def audit(
         stopped_after: the epoch after which the monitor ended the training. Baselines, which
             trained longer, are then left out, and D3 is not evaluated.
     """
-    batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     # Norms use the first 128 test images, as in the paper; accuracies use all.
+    batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = (

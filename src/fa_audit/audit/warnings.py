@@ -133,8 +133,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
     if len(batches) > 1 and repeated > _OVERLAP * len(rows):
         yield (
             "repeated samples",
-            f"{repeated} of the {len(rows)} samples occur more than once: C compares batches"
-            " that share samples, and is large for that reason alone. Give disjoint batches.",
+            f"Samples occur more than once: {repeated} of the {len(rows)} repeat an earlier one."
+            " Samples that batches share can alone make C large. Give disjoint batches.",
         )
     if single:
         yield (
@@ -192,16 +192,16 @@ def accuracy_warnings(
             f" classified correctly. So large a difference has a probability below {LEAST_LIKELY:g}:"
             " check the accuracy, the model, the data and the preprocessing.",
         )
-    # Test class means on other samples: with many features, means fit even random labels.
+    # Class means are tested on other samples: with many features they fit even random labels.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
     # 1 / sqrt(samples) is two standard errors of an accuracy of 1/2.
     if frozen is not None and samples and frozen < readout - _FAILED - 1 / math.sqrt(samples):
         yield (
             "weak baseline",
-            f"The frozen baseline's accuracy is {frozen:.3g}; the nearest class mean of this"
-            f" network's h_0 is right for {readout:.3g} of the samples. The baseline may have"
-            " failed to train, and then D3 says little: train it again, on several seeds.",
+            f"The frozen baseline's accuracy is {frozen:.3g}; classifying this network's h_0 by the"
+            f" nearest class mean gives {readout:.3g}. The baseline may have failed to train, and"
+            " then D3 says little: train it again, on several seeds.",
         )
 
 

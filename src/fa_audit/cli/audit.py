@@ -31,7 +31,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
     words = (
-        "for a checkpoint: a data set as in `fa-audit train`; default its own, from results/data"
+        "for a checkpoint: a data set as in `fa-audit train`; default the checkpoint's, from"
+        " results/data"
     )
     more = "my_file:batches, a list of (x, labels) or a function that returns it; no default"
     add("--data", help=f"{words}. For a model: {more}")
@@ -206,9 +207,9 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
         return proposal.description
     suits = f" read as '{options.reads}'" if options.reads else ""
     raise AuditError(
-        f"{options.checkpoint}: found no states{suits} that provably hold all information, with at"
-        " least half of the model's layers between the first state and the last; name modules"
-        " (--blocks), or put h = hook(h) with a fa_audit.HookPoint into the model."
+        f"{options.checkpoint}: found no states{suits} that provably hold all information and"
+        " have at least half of the model's layers between them; name modules (--blocks), or put"
+        " h = hook(h) with a fa_audit.HookPoint into the model."
     )
 
 

@@ -15,8 +15,8 @@ _MEASURED = "configs/measured.yaml"
 _BOARD = "configs/board.yaml"
 _FIELD = "reference/field"  # the runs of this configuration
 _KEY = (
-    "rank: by accuracy; that of the run above, unless a paired t-test over the seeds\n"
-    "  (5 %, Holm) finds a run of that rank more accurate\n"
+    "rank: by accuracy; a run shares the rank of the run above it, unless a paired\n"
+    "  t-test over the seeds (5 %, Holm) finds a run of that rank more accurate\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
     "fires: {checks}; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"
