@@ -6,7 +6,8 @@ DATA ?= data
 SHELL := /bin/sh
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
-PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c constraints.txt
+# --no-compile: Python compiles only what is imported, when it is.
+PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install --no-compile -c constraints.txt
 READY := .venv/ready
 LOG := .venv.log
 LOCK := results/.lock

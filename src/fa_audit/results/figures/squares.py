@@ -23,7 +23,7 @@ from fa_audit.results.tidy import Tidy, judged
 _TINY = 6  # points
 OUTCOMES = {  # outcome -> colour, and its meaning in the legend
     "FAIL": ("#F0B9A0", "three-check: FAIL"),
-    "walk-back": ("#FBE3B5", "four-check alone: walk-back"),
+    "walk-back": ("#FBE3B5", "four-check only: walk-back"),
     "incomplete": ("#E4E4E4", "not everything evaluated"),
     "pass": ("#CFE5F3", "passes both"),
 }

@@ -63,7 +63,7 @@ def draw(
         ax.set_xlabel(f"threshold on {kind.axis}", fontsize=style.SMALL)
     style.name_rows(axes[0], names)
     entries = {
-        "fires alone (full height: all)": style.AREA | {"color": _ALONE},
+        "fires alone (full height: all networks)": style.AREA | {"color": _ALONE},
         "fires together with another check": style.AREA | {"color": _ANYWAY},
         "the protocol's threshold": _LIMIT,
         "run has a borderline network": _RING,
