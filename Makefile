@@ -6,7 +6,6 @@ DATA ?= data
 SHELL := /bin/sh
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
-# --no-compile: Python compiles only what is imported, when it is.
 PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install --no-compile -c constraints.txt
 READY := .venv/ready
 LOG := .venv.log
@@ -89,6 +88,7 @@ clean-env: ## delete .venv
 
 # $(READY) says where, with which Python, from which pins and with which extra .venv was filled; dev contains workflow.
 # It is written last, so that an interrupted installation begins again; the lock lets a second make wait for the first.
+# compileall works in all cores, where pip works in one. It fails for a few files of torch.
 bootstrap:
 	@"$(PYTHON)" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "fa-audit: '$(PYTHON)' is not Python 3.11 or newer with venv (Debian: python3-venv);" \
@@ -102,5 +102,6 @@ bootstrap:
 	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6 to 7 GB (log: $(LOG)), 5.3 of them PyTorch" \
 		"with CUDA; for the CPU alone stop here and run PIP_EXTRA_INDEX_URL=URL make ..., URL as pytorch.org names it" >&2; \
 	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \
-	$(PIP) -e '.[$(EXTRA)]'; } >$(LOG) 2>&1 && echo "$$wanted, $(EXTRA)" >$(READY) || { \
+	$(PIP) -e '.[$(EXTRA)]' && { .venv/bin/python -m compileall -q -j 0 .venv/lib || true; }; } >$(LOG) 2>&1 && \
+	echo "$$wanted, $(EXTRA)" >$(READY) || { \
 		echo "fa-audit: the installation failed: $$(grep -i '^error' $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }
