@@ -1,4 +1,4 @@
-"""Measure how the reference gradient, its floor and D2 depend on the number of evaluation samples.
+"""Measure how the reference gradient and D2 depend on the number of evaluation samples.
 
 python tools/samples.py CHECKPOINT... --data FILE --output reference/measured/samples.csv
 """
@@ -21,7 +21,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.training.checkpoint import load_checkpoint
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024, 2048)
-FLOOR = DiagnosticThresholds().g_norm_floor  # the published one, whatever the number of samples
+FLOOR = DiagnosticThresholds().g_norm_floor  # the published one, for 128 samples
 
 
 def rows(checkpoint: Path, dataset: Dataset) -> Iterator[dict[str, Any]]:

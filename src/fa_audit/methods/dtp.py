@@ -1,11 +1,10 @@
 """Difference target propagation: learned inverses carry targets down to every state.
 
     t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),
-    a_{l-1} = (h_l - t_l) / eta, per sample
+    a_{l-1} = (h_l - t_l) / eta for each sample; a_{-1} is the credit of the embedding,
     g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),
     F_l: h_l -> h_{l+1}
-    g_l(v) = u_l(v), or v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU;
-    embedding: a_{-1}
+    g_l(v) = u_l(v), or v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU
 
 With exact inverses a_{l-1} = J_l^{-1} a_l, the Gauss-Newton direction; backpropagation has
 J_l^T a_l.
@@ -14,10 +13,10 @@ Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
 Ours: targets from each sample's own loss (the authors' loss is a batch mean); noise relative to the
     rms (their states are tanh units). Inverses have 256 hidden units, take and return vectors even
     if states are maps, and learn in the same step as the network.
-Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate 7 from Meulemans
-    et al. 2020 (arXiv 2006.14331) for DTP on MNIST. Their 19 for CIFAR-10 is too much here at a
-    learning rate of 3e-3. The inverse_rate of Lee et al. is 0.34, and they train inverses and
-    network in turns, an epoch each.
+Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate (the inverses'
+    learning rate over the network's) 7 from Meulemans et al. 2020 (arXiv 2006.14331) for DTP on
+    MNIST. Their 19 for CIFAR-10 is too much here at a learning rate of 3e-3. The inverse_rate of
+    Lee et al. is 0.34, and they train inverses and network in turns, an epoch each.
 Cost: BP plus a forward pass of the blocks; three forward and one backward pass of the inverses.
 """
 
