@@ -102,6 +102,6 @@ bootstrap:
 	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6 to 7 GB (log: $(LOG)), 5.3 of them PyTorch" \
 		"with CUDA; for the CPU alone stop here and run PIP_EXTRA_INDEX_URL=URL make ..., URL as pytorch.org names it" >&2; \
 	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \
-	$(PIP) -e '.[$(EXTRA)]' && { .venv/bin/python -m compileall -q -j 0 .venv/lib || true; }; } >$(LOG) 2>&1 && \
+	$(PIP) -e '.[$(EXTRA)]' && { .venv/bin/python -m compileall -q -j 0 -x /tests/ .venv/lib || true; }; } >$(LOG) 2>&1 && \
 	echo "$$wanted, $(EXTRA)" >$(READY) || { \
 		echo "fa-audit: the installation failed: $$(grep -i '^error' $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }
