@@ -14,8 +14,8 @@ DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
 
 Written by `tools/command_line.py` from the help of the commands; `fa-audit COMMAND --help` prints
-the same. The exit status is 0 when done, 1 after bad input or a check that failed.
-[Examples](auditing.md).
+the same. The exit status is 0 when done, even if checks of an audit fire. It is 1 after an error,
+or if a method fails `fa-audit check`. [Examples](auditing.md).
 
 """
 

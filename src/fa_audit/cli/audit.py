@@ -97,7 +97,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--directions",
         type=int,
         default=32,
-        help="how many random moves of each state test the credits; default %(default)s",
+        help="number of random directions in which each state is moved to measure rho; default"
+        " %(default)s",
     )
     add(
         "--loss",

@@ -27,7 +27,9 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
     # Do not log matplotlib's notes on fonts.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
-    _add_audits(parser, "your own audits, JSON", f"the board of the project's {_FIELD}")
+    _add_audits(
+        parser, "your own audits, JSON", f"the settings of the project's board, from {_FIELD}"
+    )
     parser.add_argument(
         "--output",
         type=Path,

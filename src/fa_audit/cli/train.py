@@ -29,7 +29,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     completed(add("run", help=words), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
     made = f"a missing {data_file('NAME')} is made"
-    words = f"a data set's file, or its name (`fa-audit list datasets`); {made}"
+    words = f"a data set's file, or its name (`fa-audit list datasets`); {made}; no default"
     completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
     add_data_root(parser)
     words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"

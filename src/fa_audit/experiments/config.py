@@ -140,7 +140,7 @@ class Sweep(Strict):
 
     methods: Different[MethodName] = Field(min_length=1, description="names of methods")
     penalties: Different[Annotated[float, Field(ge=0)]] = Field(
-        min_length=1, description="lambda, written like 0.01 or 1.0e-2"
+        min_length=1, description="weights of the residual penalty, written like 0.01 or 1.0e-2"
     )
 
 
@@ -185,7 +185,9 @@ class SettingEntry(Budget):
         description="every method is trained at every penalty",
     )
     ladder: Different[MethodName] = Field(
-        [], description="each of these methods has L runs; run k trains the top k of L blocks"
+        [],
+        description="each of these methods is trained with its top k blocks, for k = 1..L (L: all);"
+        " k = 0 is its frozen baseline",
     )
     baselines: Different[BaselineName] = Field(
         [],
