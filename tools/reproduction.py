@@ -41,6 +41,10 @@ DOCUMENTS = {  # document -> configurations, their audits, and the prefix of the
     "board": [("configs/board.yaml", Path("reference/field"), "")],
 }
 SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
+NOT_RUN_COLUMNS = (
+    "published numbers with no run of ours on their seeds",
+    "runs that they need (A over B: their ratio)",
+)
 SAMPLES = (128, 1024, 2048)  # the counts in samples.csv that the table shows
 OF_RUN, STATES, RHO = ["setting", "run", "n", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = (
@@ -146,7 +150,7 @@ def from_scorecard(folder: Path) -> dict[str, str]:
         "sum": f"**{headline}** {released}",
         "scripts": scripts(read_table(folder / "scorecard.csv")),
         **{name: _rows(part) for name, part in named.items()},
-        "not_run": markdown(["setting", "numbers", "runs"], not_run),
+        "not_run": markdown(["setting", *NOT_RUN_COLUMNS], not_run),
     }
 
 
@@ -162,6 +166,8 @@ def scripts(rows: pd.DataFrame) -> str:
             value, found = float(row["published"]), float(row["reproduced"])
             published = mean_text(value, row["published_deviation"], row["published_n"])
             ours = mean_text(found, row["deviation"], row["n"]) if row["n"] else ""
+            if row["n"] and row["judged_script"] != setting.script:
+                ours += f", of {row['judged_script']}"
             cells += [f"{row['quantity']} of {row['run']}", published, ours, row["other_scripts"]]
             cells += [row["decides"]]
         table.append([escape_markdown(cell) for cell in [*cells, *[""] * (8 - len(cells))]])

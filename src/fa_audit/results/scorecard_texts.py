@@ -18,16 +18,17 @@ from fa_audit.results.judging import DIFFERS
 from fa_audit.results.scorecard import Sum, claims, counted, number, sum_of, with_seeds
 
 _CLAIMS = ("claim", "verdict", "its numbers", "n")
-_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule", "other scripts", "counted",
-           "explanation")  # fmt: skip
+_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "other scripts",
+           "in headline", "explanation")  # fmt: skip
 
 
 def summary_line(rows: pd.DataFrame) -> str:
     """Return the headline: how many numbers agree, of all and of those `with_seeds`."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{_share(every)}; {several.agree} of {several.run} for trained networks with three seeds"
-        f" on both sides; {every.not_run} not run"
+        f"{every.run} of {every.total} published numbers were compared: {_agree(every)}, among them"
+        f" {several.agree} of the {several.run} from trained networks with three published seeds and"
+        " three of ours"
     )
 
 
@@ -37,8 +38,8 @@ def short_sum(rows: pd.DataFrame) -> str:
     return f"{found.agree} of {found.run} agree{_percent(found)}, {found.not_run} not run"
 
 
-def _share(found: Sum) -> str:
-    return f"{found.agree} of {found.run} published numbers that were run agree{_percent(found)}"
+def _agree(found: Sum) -> str:
+    return f"{found.agree} agree{_percent(found)}"
 
 
 def _percent(found: Sum) -> str:
@@ -57,7 +58,7 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     alone = sum_of(counted(rows), "released_verdict")
     text = (
         f"{summary_line(rows)}.\n\nBy runs of the released script ({published.released_script})"
-        f" alone: {_share(alone)}; {alone.not_run} not run.\n\n"
+        f" alone, {alone.run} were compared: {_agree(alone)}.\n\n"
     )
     found, different = claims(published, rows), rows[rows["verdict"] == DIFFERS]
     tables = []
