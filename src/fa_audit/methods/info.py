@@ -15,9 +15,10 @@ from fa_audit.methods import METHODS
 
 NOT_STATED = "not stated by the method"
 SYMBOLS = (
-    "h_l: input of block l, h_L: input of the head; p: softmax of the logits, y: one-hot label,"
-    " s = p - y, t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block"
-    " l with B in place of its weights W in the backward pass; the head's gradient then uses B, too"
+    "h_l: input of block l, h_L: input of the head; p: softmax of the logits, y: one-hot label;"
+    " in the bridges s = p - y, t_l = l/L; CE: cross-entropy; d: width, C: classes; J_l[W -> B]:"
+    " Jacobian of block l with B in place of its weights W in the backward pass; the head's gradient"
+    " then uses B, too"
 )
 # The start of every formula that carries the gradient at h_L down.
 _TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
@@ -159,7 +160,7 @@ INFO: dict[str, MethodInfo] = {
     ),
     "dual_propagation": MethodInfo(
         summary="dual propagation: weights learn from two states, nudged to lower and higher loss",
-        equation="a_l = -(s_{l+1}^+ - s_{l+1}^-) / beta,  s_l^+- = h_l +- J_l^T d_{l+1} / 2",
+        equation="a_l = -d_{l+1} / beta,  d_l = s_l^+ - s_l^-,  s_l^+- = h_l +- J_l^T d_{l+1} / 2",
         latex=r"a_l = -d_{l+1}/\beta,\quad d_l = s_l^+ - s_l^-",
         feedback="the forward weights, in one pass from the top down; no matrix is drawn",
         source="Hoier, Staudt, Zach 2023; Hoier, Zach 2024",

@@ -26,9 +26,9 @@ def summary_line(rows: pd.DataFrame) -> str:
     """Return the headline: how many numbers agree, of all and of those `with_seeds`."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{every.run} of {every.total} published numbers were compared: {_agree(every)}, among them"
-        f" {several.agree} of the {several.run} from trained networks with three published seeds and"
-        " three of ours"
+        f"{every.agree} of {every.run} published numbers that were run agree{_percent(every)}, among"
+        f" them {several.agree} of the {several.run} from trained networks with three published seeds"
+        f" and three of ours; {every.not_run} were not run"
     )
 
 
@@ -36,10 +36,6 @@ def short_sum(rows: pd.DataFrame) -> str:
     """Return how many of the compared numbers agree, and how many have no run."""
     found = sum_of(counted(rows))
     return f"{found.agree} of {found.run} agree{_percent(found)}, {found.not_run} not run"
-
-
-def _agree(found: Sum) -> str:
-    return f"{found.agree} agree{_percent(found)}"
 
 
 def _percent(found: Sum) -> str:
@@ -58,7 +54,7 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     alone = sum_of(counted(rows), "released_verdict")
     text = (
         f"{summary_line(rows)}.\n\nBy runs of the released script ({published.released_script})"
-        f" alone, {alone.run} were compared: {_agree(alone)}.\n\n"
+        f" alone: {alone.agree} of {alone.run} agree{_percent(alone)}; {alone.not_run} were not run.\n\n"
     )
     found, different = claims(published, rows), rows[rows["verdict"] == DIFFERS]
     tables = []
