@@ -82,6 +82,12 @@ STOPS = {
 }
 
 
+def heed_signals():
+    # Tests under nohup, or in the background of a shell, would pass on that these are ignored.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", STOPS)
 def test_what_stops_snakemake_stops_its_jobs_and_none_of_them_counts_as_failed(tmp_path, how):
@@ -92,7 +98,7 @@ def test_what_stops_snakemake_stops_its_jobs_and_none_of_them_counts_as_failed(t
     targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in runs["runs"]]
     call = command(*targets, "--cores", "2")
     process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+                               preexec_fn=heed_signals, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     logs = folder / "results/logs/train_network/tiny"
     try:
         wait_for(logs / "mine:Broken/seed1.log", "Traceback", process)

@@ -125,6 +125,12 @@ STATED = {
         "BP reaches 53.6 % there (source: 55.27 %)": lambda: near(
             of("source_pepita", "bp+lr2e-4+shallow", "accuracy", folder="field"), 0.536
         ),
+        "reach 46.9 and 52.7 % on their source's network": lambda: near(
+            runs("source_kolen_pollack", "field")["accuracy"].drop("bp+lr2e-4+shallow"), 0.469, 0.527
+        ),
+        "BP reaches 53.8 % there (source: 48.18 %)": lambda: near(
+            of("source_kolen_pollack", "bp+lr2e-4+shallow", "accuracy", folder="field"), 0.538
+        ),
     },
     "reproduction": {
         "For N = 1,024 this estimate is 3 % too small on average": small_gradients,

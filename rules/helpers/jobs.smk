@@ -151,7 +151,7 @@ def check_command():
     """Refuse a command that would fail at every job, or would run another copy of the library."""
     if PROJECT / "src" != LIBRARY:
         raise AuditError(
-            f"fa_audit: found the library in {LIBRARY}; expected that of this workflow:"
+            f"fa_audit: found the library in {LIBRARY}; expected {PROJECT / 'src'}. Install it:"
             f" {sys.executable} -m pip install -e {PROJECT}"
         )
     # A workflow that uses this one as a module may have left the rule out.

@@ -189,8 +189,8 @@ def read_tensors(
         same = recorded == digest(described, tensors)
     except (MemoryError, SafetensorError, *FOREIGN) as error:
         raise AuditError(
-            f"{path}: truncated, foreign or executable file ({first_line(error)}). Expected"
-            f" safetensors written by fa-audit; {hint}."
+            f"{path}: truncated, or not a safetensors file written by fa-audit"
+            f" ({first_line(error)}); {hint}."
         ) from error
     if not same:
         raise AuditError(f"{path}: altered (SHA-256 differs); {hint}.")

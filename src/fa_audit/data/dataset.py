@@ -168,7 +168,7 @@ def _check_arrays(dataset: Dataset) -> None:
     if any(len(values) != shape[0] for values in moments) or min(dataset.scale, *dataset.std) <= 0:
         raise AuditError(
             f"found scale {dataset.scale}, mean {dataset.mean} and std {dataset.std}; expected a"
-            f" mean and a std for each of {shape[0]} channels; scale and std must be above 0."
+            f" mean and a std for each of {shape[0]} channels, with scale and std above 0."
         )
 
 

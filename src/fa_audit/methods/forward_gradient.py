@@ -63,8 +63,8 @@ class ForwardGradient(LocalPred):
             nets.turns.copy_(_TURNS * drawn)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients along the perturbations, ``(B, d)``, and an objective that has them
-        as its gradients.
+        """Return the gradients ``a`` along the perturbations, ``(B, d)``, and an objective: the
+        classifiers' losses, and terms of value zero that have the gradient ``a / B``.
         """
         credits, objectives = [], []
         for h, nets, n in zip(trace.states, state, perturbations(trace.x, state), strict=True):
@@ -74,7 +74,7 @@ class ForwardGradient(LocalPred):
             # The forward derivative <dloss/dv, n>, from the closed form of the loss's slope.
             a = (error * (n @ classifier.weight.detach().T)).sum(dim=1, keepdim=True) * n
             credits.append(a)
-            # `along` is zero, and its gradient at v is a.
+            # `along` is zero, and its gradient at v is a / B.
             along = ((v - v.detach()) * a).sum() / len(labels)
             objectives.append(F.cross_entropy(logits, labels) + along)
         return Credits.bottom_up(credits, normalise=False, objective=added(objectives))

@@ -92,7 +92,7 @@ def _scope(audit: Audit) -> str:
 
 
 def grouped(judgement: Judgement, said: Callable[[Audit], Sequence[str]]) -> Iterator[str]:
-    """Yield every text once, after the seeds of its networks unless all networks have it."""
+    """Yield every text once; name the seeds or networks that have it, unless all have it."""
     labels: dict[str, list[str]] = {}
     for label, audit in zip(judgement.labels, judgement.networks):
         # A network that has the same text twice is named once.

@@ -614,8 +614,8 @@ def sizes(subject: Subject) -> None:
     _check_step(learner, (x, labels))
     top = cosines(learner, x, labels)[-1]
     usual = cosines(subject.build(), *subject.batch(16))[-1]
-    # Methods that must first learn the direction are exempt.
     found = f"a mean cosine of {top:.3f} between the topmost credit and g_L{where}"
+    # A method whose credits do not align with g_L before training must learn that first.
     expect(not usual > _LEAST_COSINE or top > _LEAST_COSINE / 2, found)
 
 

@@ -91,7 +91,7 @@ class Subject:
         return learner_tensors(self.trained())
 
     def copy(self, **changes: Any) -> Learner:
-        """Return a copy of a trained learner that may be changed."""
+        """Return a trained learner that the caller may modify: a copy of `trained`'s."""
         learner = self.build(**changes)
         load_learner_tensors(learner, learner_tensors(self.trained(**changes)))
         return learner
