@@ -14,7 +14,8 @@ EXTRA := $(if $(filter-out demo report,$(MAKECMDGOALS)),dev,workflow)
 LOGGER := $(shell [ -t 2 ] && echo --logger rich)
 SPREAD := --numprocesses logical --dist loadfile --no-loadscope-reorder
 
-unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
+# With --no-compile pip takes a minute less: Python compiles what it imports, and has to be allowed to keep that.
+unexport PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check-evidence test test-slow test-all test-extras test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench clean-env bootstrap
@@ -88,7 +89,6 @@ clean-env: ## delete .venv
 
 # $(READY) says where, with which Python, from which pins and with which extra .venv was filled; dev contains workflow.
 # It is written last, so that an interrupted installation begins again; the lock lets a second make wait for the first.
-# compileall works in all cores, where pip works in one. It fails for a few files of torch.
 bootstrap:
 	@"$(PYTHON)" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "fa-audit: '$(PYTHON)' is not Python 3.11 or newer with venv (Debian: python3-venv);" \
@@ -102,6 +102,5 @@ bootstrap:
 	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6 to 7 GB (log: $(LOG)), 5.3 of them PyTorch" \
 		"with CUDA; for the CPU alone stop here and run PIP_EXTRA_INDEX_URL=URL make ..., URL as pytorch.org names it" >&2; \
 	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \
-	$(PIP) -e '.[$(EXTRA)]' && { .venv/bin/python -m compileall -q -j 0 -x /tests/ .venv/lib || true; }; } >$(LOG) 2>&1 && \
-	echo "$$wanted, $(EXTRA)" >$(READY) || { \
+	$(PIP) -e '.[$(EXTRA)]'; } >$(LOG) 2>&1 && echo "$$wanted, $(EXTRA)" >$(READY) || { \
 		echo "fa-audit: the installation failed: $$(grep -i '^error' $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }

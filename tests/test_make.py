@@ -16,7 +16,6 @@ PYTHON = """#!/bin/sh
 case "$*" in
   --version) echo "Python $(cat "$HOME/version")"; exit ;;
   *version_info*) grep -q "3.1[1-9]" "$HOME/version"; exit ;;
-  *compileall*) exit ;;
   *venv*) word=venv; mkdir -p .venv/bin; rm -f .venv/ready; cp "$HOME/python" .venv/bin/python ;;
   *pip*) word=pip; sleep 0.3 ;;
 esac
