@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def audited(dataset: Dataset, batch_size: int) -> DiagnosticReport:
-    """Train the network and its two frozen baselines with one budget; return the audit's report."""
+    """Train the network and its two frozen baselines with equal budgets; return the audit's report."""
     spec = RunSpec(
         dataset=dataset.name,
         architecture="resmlp",

@@ -62,7 +62,7 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     if partial:
         yield (
             "partial states",
-            "Partial states: some of the outputs' dependence on the inputs bypasses these states:"
+            "Partial states: part of the outputs' dependence on the inputs bypasses these states:"
             f" {', '.join(partial)}.",
         )
     if unproven:

@@ -197,7 +197,7 @@ class SettingEntry(Budget):
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],
         description=(
-            "epochs after which every run and baseline is audited, too, as run+epoch<k>; 0 is "
+            "epochs after which every run is audited, too, as run+epoch<k>; 0 is "
             "the untrained network"
         ),
     )

@@ -114,7 +114,7 @@ def reference(
     tensors = (*states, *gradients, logits)
     positions = []
     for g in gradients:
-        # `read_gradient` sums over averaged positions, so a gradient of ones gives their number.
+        # `read_gradient` sums a gradient over positions, so ones give the number of positions.
         ones = network.read_gradient(torch.ones_like(g[:1]))
         positions.append(int(ones.flatten()[0]))
     return Reference(
