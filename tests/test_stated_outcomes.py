@@ -110,7 +110,9 @@ def small_gradients():
 
 def cross_batch_of_the_mlp():
     audits = runs("field_mlp", "field")["audit"]
-    found = [audit.frequencies for run, audit in audits.items() if "frozen" not in run[0]]
+    named = ("bp+lr", "fa_layerwise+lr", "dfa+lr")
+    found = [audit.frequencies for (run, _), audit in audits.items() if run.startswith(named)]
+    assert len(found) == 9
     largest = max(abs(gap) for each in found for gap in each.gaps)
     refitted = sorted(each.refitted.value for each in found)
     return near(100 * largest, 5.0, decimals=1) and near(
