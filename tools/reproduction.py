@@ -31,7 +31,7 @@ from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
 from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.scorecard import counted
-from fa_audit.results.scorecard_texts import mean_text
+from fa_audit.results.scorecard_texts import mean_text, our_text
 from fa_audit.results.tidy import read_table
 
 MEASURED = Path("reference/measured")  # relative to the root, as figures record it
@@ -163,11 +163,10 @@ def scripts(rows: pd.DataFrame) -> str:
         if name in deciding.index:
             row = deciding.loc[name]
             # These columns also hold verdicts, so the file has their numbers as texts.
-            value, found = float(row["published"]), float(row["reproduced"])
+            row = {**row, "reproduced": float(row["reproduced"])}
+            value = float(row["published"])
             published = mean_text(value, row["published_deviation"], row["published_n"])
-            ours = mean_text(found, row["deviation"], row["n"]) if row["n"] else ""
-            if row["n"] and row["judged_script"] != setting.script:
-                ours += f", of {row['judged_script']}"
+            ours = our_text(row) if row["n"] else ""
             cells += [f"{row['quantity']} of {row['run']}", published, ours, row["other_scripts"]]
             cells += [row["decides"]]
         table.append([escape_markdown(cell) for cell in [*cells, *[""] * (8 - len(cells))]])

@@ -75,20 +75,25 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
     if row["samples"] != BATCH:
         places.append(f"{row['samples']} samples")
-    ours = mean_text(row["reproduced"], row["deviation"], row["n"])
-    if row["judged_script"] != row["script"]:
-        ours += f", of {row['judged_script']}"
     return (
         row["setting"],
         f"{row['quantity']} ({', '.join(places)})" if places else row["quantity"],
         row["run"],
         mean_text(row["published"], row["published_deviation"], row["published_n"]),
-        ours,
+        our_text(row),
         row["rule"],
         row["other_scripts"],
         "yes" if row["counted"] else "no",
         row["explanation"],
     )
+
+
+def our_text(row: Mapping[str, Any]) -> str:
+    """Format our number in a row of the scorecard, and name its script if that is not the row's."""
+    ours = mean_text(row["reproduced"], row["deviation"], row["n"])
+    if row["judged_script"] != row["script"]:
+        ours += f", of {row['judged_script']}"
+    return ours
 
 
 def mean_text(value: Any, deviation: float | None, n: int) -> str:
