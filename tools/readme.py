@@ -75,9 +75,9 @@ def facts() -> dict[str, str]:
     small = cpu["all"] - sum(cpu[name] for name in LARGE)
     return {
         "sum": headline,
-        "hours": f"The full grid takes about {cpu['all']:,.0f} hours of one CPU core;"
-        f" {small:,.0f} without the convolutional network and ViT-Mini;"
-        f" {cpu['main_audit']:.0f} for the main audit.",
+        "hours": f"On one CPU core the full grid takes about {cpu['all']:,.0f} hours"
+        f" ({small:,.0f} without BatchNorm CNN and ViT-Mini), the main audit"
+        f" {cpu['main_audit']:.0f} hours.",
     }
 
 
