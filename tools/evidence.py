@@ -66,7 +66,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
 
 
 def add(folder: Path, paths: list[Path], results: Path) -> None:
-    """Add audits and trajectories to a setting's files; those of the same run are replaced."""
+    """Add audits and trajectories to a setting's files; replace those of the same run and seed."""
     audits = read_audits(paths)
     files = [results / "trajectories" / f"{key_of(audit)}.csv" for audit in audits]
     history = trajectories_table(files, audits)

@@ -155,7 +155,9 @@ def from_scorecard(folder: Path) -> dict[str, str]:
 
 
 def scripts(rows: pd.DataFrame) -> str:
-    """Return a Markdown table: each setting's script, why it is this one, the deciding number."""
+    """Return a Markdown table: the script assumed for each setting, the reason, and the number that
+    tells scripts apart.
+    """
     deciding = rows[rows["decides"].notna()].set_index("setting")
     table = []
     for name, setting in read_published_file(ROOT / FILE).settings.items():

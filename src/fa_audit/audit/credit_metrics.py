@@ -43,7 +43,7 @@ _ETA = 0.01
 DRAWS = 20
 # Largest relative difference between a batch's loss and the mean or sum of its samples' losses.
 _SAME = 1e-4
-# Perturbed states share a pass up to this many entries; more do not fit into the cache.
+# Most entries of perturbed states in one forward pass; more do not fit into the cache.
 _AT_ONCE = 2**16
 # A metric's suffix -> k: it measures the credit a_l at h_{l+k}, block l's output (1) or input (0).
 _SIDES = {"": 1, AT_INPUT: 0}
@@ -219,7 +219,7 @@ def against_the_loss(
 ) -> list[Block]:
     """Correlate every credit with true changes of the loss, and nudge states against the credit.
 
-    The true gradient's correlation is the ceiling for credits, that of random credits the floor.
+    The true gradient's correlation is the ceiling for credits; random credits give the floor.
 
     Args:
         network: in float64.
@@ -228,7 +228,7 @@ def against_the_loss(
         targets: one row for each sample.
         credits: ``a_0..a_{L-1}``; None leaves a block out.
         gradients: ``g_0..g_L``, ``(B, d)``.
-        directions: M.
+        directions: M, the number of random directions for each sample.
     """
 
     # Cached, since most states are needed as a block's output and as the next block's input.

@@ -83,7 +83,7 @@ def audit_model(
 
 
 def build_model(entry: Mapping[str, Any]) -> nn.Module:
-    """Build the model with random weights of the entry's seed, or those of its safetensors file.
+    """Build the model with the weights of its safetensors file, or random ones of the entry's seed.
 
     Raises:
         AuditError: the callable does not exist, fails or does not return a module, or the weights

@@ -186,9 +186,9 @@ class FAProtocol:
             product is the limit for 128 samples, and is scaled to the number in use.
         d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage
             points.
-        batch_size: by default norms use all N samples, and the cross-batch stability the first 10
-            batches of 128. With a batch size, everything is measured as `diagnose` does on batches
-            of that size.
+        batch_size: by default norms use all N samples, and the cross-batch stability uses the first
+            10 batches of 128. With a batch size, all measurements are those of `diagnose` on
+            batches of that size.
         options: other arguments of `diagnose`, such as `method_name`, `notes`, `description`,
             `loss_fn`, `layer_for_stability`, or `thresholds` in place of the four limits above.
 

@@ -31,8 +31,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
     add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
     words = (
-        "for a checkpoint: a data set as in `fa-audit train`; default the checkpoint's, from"
-        " results/data"
+        "for a checkpoint: a data set as in `fa-audit train`; default: the data set that it names,"
+        " in results/data"
     )
     more = "my_file:batches, a list of (x, labels) or a function that returns it; no default"
     add("--data", help=f"{words}. For a model: {more}")

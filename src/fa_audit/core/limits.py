@@ -43,7 +43,7 @@ def check_address_space() -> None:
 
 
 def check_limit(limits: Mapping[str, int]) -> None:
-    """Check that no more GPU jobs start at once than the GPUs of this machine take.
+    """Check that this machine's GPUs can take as many jobs as `limits` allow at once.
 
     Args:
         limits: the workflow's limit of every resource; a missing one is unlimited.
@@ -135,7 +135,7 @@ def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) 
     if limits[cap] == 0:
         raise AuditError(
             f"{cap}=0 in --resources does not reach the jobs on a cluster's nodes. To compute "
-            "on its CPUs, replace it"
+            "on the nodes' CPUs, replace it"
             " by --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
         )
     return cap

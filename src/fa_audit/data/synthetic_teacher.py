@@ -32,7 +32,7 @@ def synthetic_teacher(data_root: Path) -> Dataset:
     """Draw 2,000 training and 2,000 test inputs, 1 x 4 x 4, ten classes; `data_root` is unused."""
     randomness = generator(SEED, "synthetic teacher")
     images = torch.randn(TRAIN + TEST, *SHAPE, generator=randomness)
-    # In float64, rounding decides no label.
+    # Computed in float64, so that rounding decides no label.
     x = images.flatten(1).double()
     outputs = (x @ _weights(x.shape[1], HIDDEN, randomness)).abs() @ _weights(
         HIDDEN, CLASSES, randomness

@@ -159,7 +159,7 @@ class Grid:
             yield from setting.run_keys(kind)
 
     def all_run_keys(self) -> Iterator[RunKey]:
-        """Yield every run and baseline once, in the order of the configuration."""
+        """Yield every run and baseline once, with the settings in the order of the configuration."""
         for setting in self.settings.values():
             yield from dict.fromkeys((*setting.run_keys("runs"), *setting.run_keys("baselines")))
 

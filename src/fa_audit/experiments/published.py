@@ -283,7 +283,7 @@ class Published(Strict):
         return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 
     def specs(self, entry: Entry, script: str) -> dict[str, dict[str, Any]]:
-        """Return the specification by which `script` trains each of an entry's runs."""
+        """Map each run of an entry to the specification by which `script` trains it."""
         seed = entry.seeds[0]
         return {run: self.spec(RunKey(entry.setting, run, seed), script) for run in entry.all_runs}
 
@@ -299,7 +299,7 @@ class Published(Strict):
         found = []
         for key in grid.run_keys("runs"):
             spec = grid.spec(key)
-            # A monitor that ends no training changes no number.
+            # A monitor changes numbers only if it ends a training.
             for variant in (spec, replace(spec, monitor=())):
                 if identity(variant.to_dict(), key.seed) in wanted:
                     found.append(key)

@@ -286,7 +286,7 @@ class DescribedNetwork(Network):
         self.places = self._places(x)
         layers = []
         for part in self.inner.modules():
-            # A container has no parameters of its own, and would count its layers twice.
+            # Skip containers: the layers inside them are counted one by one.
             if list(part.parameters(recurse=False)):
                 layers.append(Place(part, ""))
         names: list[str] = []

@@ -319,7 +319,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if reads == "all features" or dims == 2:
         return
     means = averaged(reads, dims)
-    # Positions in the other layout: channels first instead of last, or last instead of first.
+    # The dimensions of positions if channels were first instead of last, or last instead of first.
     channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
     with untouched(network), torch.no_grad():
         logits = network(x)
@@ -381,7 +381,7 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
     """Replace the last state by noise; return whether the outputs ignore the order of positions."""
 
     def noise(h: Tensor) -> Tensor:
-        # A real state may be equal at all positions: no reordering would change the outputs.
+        # A real state may be equal at all positions; reordering them would then change nothing.
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
 
     try:

@@ -172,8 +172,8 @@ def outputs_of(network: Network, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 @dataclass(frozen=True)
 class Forward:
-    """One batch after a forward pass: logits ``(B, C)``, ``h_0`` ``(B, d)`` in float64, labels
-    ``(B,)``.
+    """One batch after a forward pass: labels ``(B,)``; logits ``(B, C)`` and ``h_0`` ``(B, d)``, both
+    in float64.
     """
 
     labels: Tensor
@@ -195,7 +195,7 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
 def runs_on(network: Network, x: Tensor) -> bool:
     """Return whether a network runs on these inputs; some networks need batches of a fixed size."""
     try:
-        # A network that folds samples into another dimension runs, but its rows are no samples.
+        # If a network folds samples into another dimension, it runs, but its rows are not samples.
         return len(network(x.clone())) == len(x)
     except Exception:  # external code may raise anything
         return False

@@ -1,8 +1,8 @@
 """Write and read audits as four tidy tables: runs, layers, trajectories, and work.
 
 Figures, tables, boards and the scorecard call `read_tidy`, which makes the tables from the files
-audits.json and trajectories.csv of each setting. The other tables' CSV files are for other
-programs.
+audits.json and trajectories.csv of each setting. The CSV files of runs, layers and work are for
+other programs.
 """
 
 from __future__ import annotations

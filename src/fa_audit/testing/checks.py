@@ -394,9 +394,9 @@ _TELLING = 0.95
 
 
 def downhill(subject: Subject) -> None:
-    """Expect that a small step of the part below the head lowers the batch's loss, or with the
-    trait own_objective, that the objective is lower for right labels than for wrong ones. To pass,
-    check the sign, since training descends credits and objectives; let an objective contrast right
+    """Expect that a small step of the part below the head lowers the batch's loss. With the trait
+    own_objective, expect instead a lower objective for right labels than for wrong ones. To pass,
+    check signs, since training descends credits and objectives. Let an objective contrast right
     labels with wrong ones.
 
     Unlike `direction`, this check sees the sign of an objective. Without the trait it prepares the
@@ -478,7 +478,7 @@ def precision(subject: Subject) -> None:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-# The least cosine allowed between an objective's gradients and those that its credits imply.
+# The least cosine allowed between an objective's gradients and those that the credits imply.
 _LEAST_COSINE = 0.5
 
 
@@ -565,8 +565,8 @@ def means(subject: Subject) -> None:
         gradients.append(step(learner, *batch))
     one, two = gradients
     for name, g in one.items():
-        # Auxiliary losses draw other noise for a doubled batch, whose gradient need only be nearer
-        # to g than to 2 g.
+        # An auxiliary loss draws other noise for a doubled batch, so its gradient need only be
+        # nearer to g than to 2 g.
         noisy = name.startswith("state.")
         limit = (two[name] - 2 * g).norm() if noisy else _SAME_MEAN * g.norm()
         expect(

@@ -91,7 +91,7 @@ class Subject:
         return learner_tensors(self.trained())
 
     def copy(self, **changes: Any) -> Learner:
-        """Return a trained learner that the caller may modify: a copy of `trained`'s."""
+        """Return a copy of the learner from `trained`, which the caller may modify."""
         learner = self.build(**changes)
         load_learner_tensors(learner, learner_tensors(self.trained(**changes)))
         return learner

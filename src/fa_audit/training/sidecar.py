@@ -125,7 +125,7 @@ def check_baseline(
     """
     wanted, found = audited.with_run(parse_run(name)), RunSpec.from_dict(facts["spec"])
     run = parse_run(facts.get("run", name))
-    # If its run names a learning rate, the baseline may differ in rate and normalisation.
+    # A baseline whose run names a learning rate may differ in rate and normalisation.
     if run.lr and run.untuned == parse_run(name).untuned:
         normalise = found.normalise and not run.unnormalised
         wanted = replace(wanted, lr=run.lr, normalise=normalise)

@@ -86,8 +86,8 @@ def _by_layer(
 ) -> dict[str, pd.DataFrame]:
     """Draw each column of the table of layers in a panel; return every run's rows."""
     table = tidy.layers.sort_values("layer", kind="stable")
-    # Markers are hollow if the gradient is below the limit: for a norm the gradient at its state,
-    # for a cosine the gradient at the block's output, with which the credit is compared.
+    # A norm's marker is hollow if the gradient at its state is below the limit. A cosine's marker is
+    # hollow if the gradient that the credit is compared with, at the block's output, is below it.
     below = pd.Series(
         CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor), table.index
     )
