@@ -193,8 +193,7 @@ def main() -> None:
     recorded = tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"].dropna()
     if set(recorded) - {dataset.sha256}:
         raise AuditError(
-            f"'{options.data}': other data than that of the measured runs; expected the published"
-            " CIFAR-10."
+            f"'{options.data}': not the data of the measured runs; expected the published CIFAR-10."
         )
     again = train_all(keys, tidy, dataset, options.jobs)
     compared, wrong = compare(published, scorecard(published, tidy), again, OurRuns(tidy))

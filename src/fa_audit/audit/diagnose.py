@@ -217,7 +217,7 @@ def _with_frequencies(
     stability = CHECKS["stability"].evaluate(evidence.replace(thresholds=limits))
     if not stability.fires:
         return evidence
-    # C leaves a small last batch out, too.
+    # C leaves small batches out, too.
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     found = frequencies(network, large, evidence.stability.layer)
     return evidence.replace(frequencies=found)

@@ -348,7 +348,7 @@ def _compare_backward(
         if how == "untrue":
             norm = norms_along_directions(twin, *own, loss_fn, truth, state)
             found.estimates[state] = share * norm
-        # A "small" gradient keeps its norm: differences of the loss are small, too.
+        # If `how` is "small", the differences of the loss are small, too: the norm stays.
         elif how == "rough":
             found.estimates[state] = math.nan
 

@@ -115,7 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # One draw, whose cosines have a reason in place of a value; the null distribution gives it.
+        # One draw whose cosines hold only the reason: the null distribution takes it from there.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)

@@ -186,7 +186,7 @@ class SettingEntry(Budget):
     )
     ladder: Different[MethodName] = Field(
         [],
-        description="each of these methods is trained with its top k blocks, for k = 1..L (L: all);"
+        description="each of these methods trains only its top k blocks, for k = 1..L (L: all);"
         " k = 0 is its frozen baseline",
     )
     baselines: Different[BaselineName] = Field(

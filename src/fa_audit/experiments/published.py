@@ -53,7 +53,8 @@ _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "dis
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared. A key names the fields
 # (`layer`, `epoch`) that an `Entry` for these columns must have. A verdict's tuple lists the
-# possible answers. A number's is empty, or holds `NEVER` if it is an epoch that may not exist.
+# possible answers. A number's tuple is empty, or holds `NEVER` if the number is an epoch that may
+# not exist.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -292,7 +293,7 @@ class Published(Strict):
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the runs of `grid` that equal a published run as at least one script trains it."""
+        """Return the runs of `grid` that are trained as some script trains a published run."""
         wanted = set()
         for key in self.run_keys():
             wanted |= {identity(self.spec(key, script), key.seed) for script in self.experiments}

@@ -14,7 +14,8 @@ A label is written over the first C values of the image: the image's largest val
 place, its smallest at the others.
 
 Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; all layers but the first classify.
-    From his code (ffcode.zip, ffnew.m): the threshold d, one per unit; layers read states of rms 1.
+    From his code (ffcode.zip, ffnew.m): the threshold d, 1 for each unit; layers read states of
+    rms 1.
     From loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and
     the 1e-8 that is added to the rms, here inside the root.
 Ours: wrong labels from <x, r>, since `credits` must not draw random numbers (as r varies,

@@ -463,9 +463,9 @@ def _addresses(tensors: Sequence[Tensor]) -> frozenset[int]:
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     """Return ``||found - expected|| / ||own - expected||``, at most 1.
 
-    `own` are outputs before samples exchange states, `found` those after. `expected` has, for each
-    sample, the output in `own` of the sample whose state it got. Return None if `own` and
-    `expected` are alike or not finite.
+    `own` are the outputs before samples exchange states, `found` those after. `expected` has the
+    rows of `own`, exchanged in the same way. Return None if `own` and `expected` are alike or not
+    finite.
     """
     if found.shape != expected.shape:
         return None

@@ -48,7 +48,8 @@ class Proposal:
     Attributes:
         description: the description, for `diagnose` or a configuration.
         note: the number of blocks, their share of the layers, and where the states are.
-        covered: of the layers that have parameters, the share between the first and the last state.
+        covered: share of the layers between the first and the last state; only layers with
+            parameters count.
     """
 
     description: Description

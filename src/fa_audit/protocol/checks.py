@@ -151,7 +151,7 @@ class Criterion:
         beyond = -distance if self.side == "above" else distance
         if self.unit != "factor":
             return limit + beyond
-        # A power of floats overflows with an error.
+        # 10.0**309 raises an OverflowError.
         return math.inf if beyond >= 300 else limit * 10**beyond
 
     def remedy(self, cause: str) -> str:
@@ -245,7 +245,10 @@ def _why_unknown(evidence: Evidence) -> str:
     if evidence.layers[-1].layer in evidence.untrue:
         return "the backward pass does not give the gradient at h_L"
     if evidence.finite:
-        return "a custom backward pass could not be compared with the forward pass"
+        return (
+            "a custom backward pass could not be compared with the forward pass, or float64 did not"
+            " decide"
+        )
     return "the gradient at h_L is not finite"
 
 
@@ -373,7 +376,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         axis="growth of median $\\|h_l\\|$ in a block",
         fine="the blocks keep the size of the states",
         finding="a block inflates the states",
-        causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
+        causes={"vanished state": "a state has length 0, so the growth from it is infinite"},
         advice={
             "vanished state": "Look for dead units, or blocks that output 0, before that state.",
             "": "Retrain with a residual penalty: add lambda times the mean of ||f_l||^2 to the"

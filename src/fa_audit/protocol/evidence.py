@@ -78,7 +78,7 @@ class DiagnosticThresholds:
         return cls(**{FIELDS[name]: value for name, value in given.items()})
 
 
-# The names of the limits in a configuration and an audit's JSON.
+# Name of a limit in configurations and an audit's JSON -> field of `DiagnosticThresholds`.
 FIELDS = {
     "growth": "h_norm_explosion_ratio",
     "reference": "g_norm_floor",

@@ -149,9 +149,10 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     check. Margins are fractions.
 
     ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty if the check was
-    not evaluated. So are the distance from the limit, ``<check>_distance``, and the ends of its
-    95 % interval, ``<check>_interval_low`` and ``<check>_interval_high``. ``finite`` is False if a
-    state, gradient or logit is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
+    not evaluated. So are ``<check>_distance``, the number's distance from the limit, and
+    ``<check>_interval_low`` and ``<check>_interval_high``, the ends of the number's 95 % interval.
+    ``finite`` is False if a state, gradient or logit is NaN or infinite. ``spec`` and
+    ``thresholds`` are JSON.
     """
     return _table(map(_run_row, audits))
 

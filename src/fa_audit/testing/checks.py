@@ -761,7 +761,8 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # Objectives and end-to-end losses give tokens and positions their own gradients.
+            # Objectives and end-to-end losses give tokens and positions gradients of their own,
+            # which credits do not imply.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "credits that point along the gradient on resmlp, but not here"

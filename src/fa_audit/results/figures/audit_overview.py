@@ -104,7 +104,7 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
 
 
 def _baselines(ax: Axes, runs: pd.DataFrame, margin: float) -> None:
-    """Draw every seed's own frozen baseline, and the accuracy that the depth check asks for."""
+    """Draw every seed's own frozen baseline, the accuracy that D3 asks for, and bp+frozen."""
     ax.plot(runs["own_frozen_acc"], runs["row"], **_FROZEN, label="own frozen")
     ax.plot(runs["own_frozen_acc"] + margin, runs["row"], **_ASKED, label="asked")
     # All runs of a setting share the networks of bp+frozen.
