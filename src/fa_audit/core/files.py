@@ -125,16 +125,6 @@ def check_output(output: str | Path, inputs: Iterable[str | Path]) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _check_no_pipe(path: str | Path) -> None:
-    """Refuse a named pipe, which could block a reader forever; allow a shell's pipes in /dev.
-
-    Raises:
-        AuditError: `path` is a named pipe.
-    """
-    if Path(path).is_fifo() and not Path(path).is_relative_to("/dev"):
-        raise AuditError(f"{path}: found a named pipe; expected a file.")
-
-
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """Read a JSON file; `expected` tells in error messages what the file should hold.
 
@@ -201,11 +191,14 @@ def _read(path: str | Path, hint: str) -> bytes:
     """Return the bytes of a file.
 
     Raises:
-        AuditError: it cannot be read.
+        AuditError: it cannot be read, or is a named pipe.
     """
-    _check_no_pipe(path)
+    file = Path(path)
+    # A named pipe could block the reader forever; the pipes of a shell are in /dev.
+    if file.is_fifo() and not file.is_relative_to("/dev"):
+        raise AuditError(f"{path}: found a named pipe; expected a file.")
     try:
-        return Path(path).read_bytes()
+        return file.read_bytes()
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             hint = "raise the limit of open files (`ulimit -n`)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 import re
@@ -45,15 +44,8 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     # The working folder comes last, so that its files shadow no installed package.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    try:
-        with naming_extras():
-            found = import_module(module)
-    except AuditError:
-        raise
-    except (Exception, SystemExit) as error:  # user code may raise anything
-        if name in registry:
-            raise
-        raise _own_error(kind, name, error, f". {_WHERE}") from error
+    with naming_errors(kind, registry, name, elsewhere=f". {_WHERE}"), naming_extras():
+        found = import_module(module)
     if not hasattr(found, attribute):
         known = []
         for member, value in vars(found).items():
@@ -100,14 +92,20 @@ def call(
     return made
 
 
-@contextlib.contextmanager
+@contextmanager
 def naming_errors(
-    kind: str, registry: Mapping[str, str], name: str, *, inside: bool = False
+    kind: str,
+    registry: Mapping[str, str],
+    name: str,
+    *,
+    inside: bool = False,
+    elsewhere: str = ".",
 ) -> Iterator[None]:
     """Turn an exception in a user's own code into one error that names the line.
 
     Args:
         inside: turn only exceptions whose traceback passes through the file of `name`.
+        elsewhere: the end of the message if it does not pass through that file.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -116,15 +114,11 @@ def naming_errors(
         yield
     except AuditError:
         raise
-    except (Exception, SystemExit) as error:
-        if name in registry or (inside and not _place(name, error)):
+    except (Exception, SystemExit) as error:  # user code may raise anything
+        place = _place(name, error)
+        if name in registry or (inside and not place):
             raise
-        raise _own_error(kind, name, error, ".") from error
-
-
-def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return an error that ends with the failed line of user code, or else with `without`."""
-    return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
+        raise OwnCodeError(f"{kind} '{name}': {first_line(error)}{place or elsewhere}") from error
 
 
 def _place(name: str, error: BaseException) -> str:
