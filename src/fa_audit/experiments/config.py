@@ -79,7 +79,11 @@ RunText = Annotated[str, Field(min_length=1, max_length=100)]
 RunName = Annotated[RunText, AfterValidator(_usual_name)]
 BaselineName = Annotated[RunName, _accepted_by(_check_baseline)]
 DatasetName = Annotated[
-    str, Field(max_length=100), _accepted_by(partial(check_function, "dataset", DATASETS))
+    str,
+    Field(
+        max_length=100, description="name of a data set, or a user-defined package.module:function"
+    ),
+    _accepted_by(partial(check_function, "dataset", DATASETS)),
 ]
 ModelName = Annotated[
     str, Field(pattern=f"^{ELSEWHERE.pattern}$", max_length=200), _accepted_by(_check_model)
@@ -102,21 +106,16 @@ class Architecture(Strict, extra="allow"):
     @model_validator(mode="after")
     def _check_options(self) -> Self:
         known = architecture_options(self.name)
-        for option, value in self.written.items():
+        for option, value in self.model_extra.items():
             if option not in known:
                 raise unknown(f"option of {self.name}", option, known)
             _check_option(option, value, known[option])
         return self
 
     @property
-    def written(self) -> dict[str, Any]:
-        """Return the options that the configuration gives."""
-        return self.model_extra or {}
-
-    @property
     def options(self) -> dict[str, Any]:
         """Return every option, given or default."""
-        return architecture_options(self.name) | self.written
+        return architecture_options(self.name) | self.model_extra
 
 
 def _check_option(option: str, value: Any, default: Any) -> None:
@@ -159,9 +158,7 @@ class Task(Strict):
     """The network of a setting, and its data."""
 
     description: str = Field("", description="what the setting is for")
-    dataset: DatasetName = Field(
-        description="name of a data set, or a user-defined package.module:function"
-    )
+    dataset: DatasetName
     architecture: Architecture = Field(description="name of the architecture, and its options")
 
 
@@ -226,10 +223,9 @@ class SettingEntry(Budget):
             yield block, self
             return
         for values in product(*self.vary.values()):
-            chosen = dict(zip(self.vary, values))
             written = self.model_dump(exclude_unset=True, exclude={"vary"})
             name = block
-            for option, value in chosen.items():
+            for option, value in zip(self.vary, values):
                 place = written if option in BUDGET else written["architecture"]
                 if option in place:
                     raise AuditError(f"vary.{option}: given outside 'vary', too; keep one of them.")
@@ -292,9 +288,7 @@ class ModelEntry(Strict):
             "torchvision.models:resnet18"
         )
     )
-    dataset: DatasetName = Field(
-        description="name of a data set, or a user-defined package.module:function"
-    )
+    dataset: DatasetName
     blocks: str | Annotated[Different[str], Field(min_length=1)] = Field(
         min_length=1,
         description="a pattern such as encoder.layers.*, or dotted names of modules",

@@ -139,8 +139,8 @@ def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
         # Half a surrogate pair, such as the escape \ud800, cannot be written to any file.
         json.dumps(config, ensure_ascii=False).encode()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else path
+        mark = error.problem_mark
+        where = f"{path}, line {mark.line + 1}, column {mark.column + 1}"
         raise AuditError(f"{where}: {printable(str(error.problem))}; {_EXPECTED}.") from error
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; {_EXPECTED}.") from error

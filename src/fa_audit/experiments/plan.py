@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 
 from fa_audit.core.errors import listed
@@ -39,7 +39,7 @@ def plan_table(
             _, runs, seeds = map(set, zip(*keys))
             sizes = str(len(runs)), str(len(seeds))
             rows.append((block, *sizes, *_work_cells(grid, costs, keys, networks, audits)))
-    rows.append(("in all", "", "", *_work_cells(grid, costs, list(networks), networks, audits)))
+    rows.append(("in all", "", "", *_work_cells(grid, costs, networks, networks, audits)))
     lines = ["\n" + to_text(Table("", _HEADER, tuple(rows))) + _NOTE]
     # Networks trained by another version of torch have other bits, but are kept.
     others = sorted(_torch_of(key for key in networks if not networks[key]) - {version("torch")})
@@ -59,7 +59,7 @@ def plan_table(
 def _work_cells(
     grid: Grid,
     costs: Costs,
-    keys: Sequence[RunKey],
+    keys: Collection[RunKey],
     networks: Mapping[RunKey, bool],
     audits: Mapping[RunKey, bool],
 ) -> list[str]:

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.provided import provided
 from fa_audit.core.validation import Different, Strict, validated
-from fa_audit.experiments.config import RunName, Text
+from fa_audit.experiments.config import RunName, Seed, Text
 from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
@@ -75,7 +75,6 @@ OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cos
 
 # --- the entries
 
-_Seed = Annotated[int, Field(ge=0)]
 _Answer = bool | Text
 _KINDS = {  # kind of a number -> the keys that it may have besides those of every number
     "value": {"value", "deviation", "tolerance", "minus", "over"},
@@ -123,8 +122,8 @@ class Entry(Strict):
     minus: RunName | None = None
     over: RunName | None = None
     n: int = Field(ge=1)
-    values: dict[_Seed, float | _Answer] = Field({})
-    seeds: Different[_Seed] = Field(list(_SEEDS), min_length=1)
+    values: dict[Seed, float | _Answer] = Field({})
+    seeds: Different[Seed] = Field(list(_SEEDS), min_length=1)
     source: Text
     claim: Text | None = None
     repeats: Text | None = None
@@ -271,7 +270,7 @@ class Published(Strict):
             settings = {}
             for name, experiment in self.settings.items():
                 own = {"runs": sorted(runs[name]), "seeds": sorted(seeds[name])}
-                settings[name] = {**(experiment.model_extra or {}), **shared, **own}
+                settings[name] = {**experiment.model_extra, **shared, **own}
             grids[script] = read_grid({"settings": settings})
         return grids
 
@@ -295,16 +294,14 @@ class Published(Strict):
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
         """Return the runs of `grid` that are trained as some script trains a published run."""
         wanted = set()
-        for key in self.run_keys():
-            wanted |= {identity(self.spec(key, script), key.seed) for script in self.experiments}
+        for experiment in self.experiments.values():
+            wanted |= {experiment.spec(key) for key in self.run_keys()}
         found = []
         for key in grid.run_keys("runs"):
             spec = grid.spec(key)
             # A monitor changes numbers only if it ends a training.
-            for variant in (spec, replace(spec, monitor=())):
-                if identity(variant.to_dict(), key.seed) in wanted:
-                    found.append(key)
-                    break
+            if spec in wanted or replace(spec, monitor=()) in wanted:
+                found.append(key)
         return found
 
     @model_validator(mode="after")
