@@ -94,8 +94,8 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
         error = _failure(check, subject)
         if error:
             findings[name] = f"{in_one_line(error, subject.method)}. {promise_of(check)}"
-        if name == "process" and error:
-            break  # code that ends the process of that check would end this one, too
+            if name == "process":
+                break  # code that ends the process of that check would end this one, too
     return Conformance(subject.name, findings)
 
 
