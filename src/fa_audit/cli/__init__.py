@@ -88,11 +88,10 @@ def _run(options: argparse.Namespace) -> int:
         AuditError: user code ended the program, which would otherwise look like success.
     """
     try:
-        status: int = options.command(options)
+        return options.command(options)
     except SystemExit as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise AuditError(
             f"{last.filename}, line {last.lineno}: found sys.exit({error.code!r}); expected code"
             " that returns or raises."
         ) from error
-    return status

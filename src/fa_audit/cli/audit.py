@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.train import add_data_root, data_path
 from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.registry import load
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,20 +29,31 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit audit`."""
     add = parser.add_argument
     parser.set_defaults(command=_audit)
-    words = "a .safetensors file with .json and .csv beside it; or a function that returns a model:"
-    add("checkpoint", metavar="NETWORK", help=f"{words} my_file:make_model")
-    words = (
-        "for a checkpoint: a data set as in `fa-audit train`; default: the data set that it names,"
-        " in results/data"
+    add(
+        "checkpoint",
+        metavar="NETWORK",
+        help="a .safetensors file with .json and .csv beside it; or a function that returns a"
+        " model: my_file:make_model",
     )
-    more = "my_file:batches, a list of (x, labels) or a function that returns it; no default"
-    add("--data", help=f"{words}. For a model: {more}")
+    add(
+        "--data",
+        help="for a checkpoint: a data set as in `fa-audit train`; default: the data set that it"
+        " names, in results/data. For a model: my_file:batches, a list of (x, labels) or a function that"
+        " returns it; no default",
+    )
     add_data_root(parser)
-    words = "the method's own frozen baseline: for a checkpoint a .json, for a model an accuracy"
-    add("--frozen", metavar="BASELINE", help=f"{words}; default none: D3 is not evaluated")
-    words = "backpropagation's frozen baseline: for a checkpoint a .json, for a model an accuracy"
-    more = "default none: D3-strict is not evaluated"
-    add("--bp-frozen", metavar="BASELINE", help=f"{words}; {more}")
+    add(
+        "--frozen",
+        metavar="BASELINE",
+        help="the method's own frozen baseline: for a checkpoint a .json, for a model an accuracy;"
+        " default none: D3 is not evaluated",
+    )
+    add(
+        "--bp-frozen",
+        metavar="BASELINE",
+        help="backpropagation's frozen baseline: for a checkpoint a .json, for a model an accuracy;"
+        " default none: D3-strict is not evaluated",
+    )
     for kind in _OF_CHECKPOINTS:
         add(
             f"--{kind}",
@@ -67,8 +79,13 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="size of the test set, for D3's interval; default the number of samples in the batches",
     )
-    words = "the model's HookPoints or, without any, the best proposal of `fa-audit describe`"
-    add("--blocks", nargs="+", metavar="NAME", help=f"names of modules; default: {words}")
+    add(
+        "--blocks",
+        nargs="+",
+        metavar="NAME",
+        help="names of modules; default: the model's HookPoints or, without any, the best proposal"
+        " of `fa-audit describe`",
+    )
     add(
         "--reads",
         help="the part of a state that the head reads; default: all features if HookPoints mark the"
@@ -141,7 +158,6 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     """Audit the model that the user's function returns, on the batches of `--data`."""
     from fa_audit.audit.diagnose import diagnose
     from fa_audit.audit.model_audit import build_model
-    from fa_audit.core.registry import load
 
     model = build_model({"model": options.checkpoint, "arguments": {}, "seed": 0, "weights": None})
     batches = load_batches(options.data)
@@ -168,8 +184,6 @@ def load_batches(name: str | None) -> list[Any]:
     Raises:
         AuditError: `name` is not of the form my_file:batches, or there are no batches.
     """
-    from fa_audit.core.registry import load
-
     expected = "a list of (x, labels) or a function that returns it"
     if not name or ":" not in name:
         raise AuditError(f"--data: found {name}; expected my_file:batches, {expected}.")
@@ -253,4 +267,4 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
         **given,
     )
     del about["baseline_runs"]
-    return report, {key: value for key, value in about.items() if value is not None}
+    return report, about

@@ -58,11 +58,14 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
 def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> None:
     add = parser.add_argument
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
-    more = (
-        "folder that holds SETTING/audits.json, or the results folder of a workflow; default"
-        f" {default}"
+    add(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="folder that holds SETTING/audits.json, or the results folder of a workflow; default"
+        f" {default}",
     )
-    add("--from", dest="folder", type=Path, metavar="DIR", help=more)
     add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
     add(
         "--wide",

@@ -46,9 +46,12 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="shape of one random image, without the batch; default 3 224 224",
     )
-    words = "a list of (x, labels) or of mappings, or a function that returns it"
-    more = "the first batch is used; default random images"
-    add("--data", metavar="MODULE:NAME", help=f"my_file:batches, {words}; {more}")
+    add(
+        "--data",
+        metavar="MODULE:NAME",
+        help="my_file:batches, a list of (x, labels) or of mappings, or a function that returns it;"
+        " the first batch is used; default random images",
+    )
     add(
         "--all", action="store_true", help="print every description that fits; default the best one"
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from fa_audit.core.files import check_output, write_text
 from fa_audit.documents.writers import DOCUMENTS
 
-_PUBLISHED = "reference/published.yaml"
 _PAGE = "report.html"
 
 
@@ -64,7 +63,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--published",
         metavar="YAML",
-        default=_PUBLISHED,
+        default="reference/published.yaml",
         help="the published numbers; default %(default)s",
     )
     add(

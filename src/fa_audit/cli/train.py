@@ -92,6 +92,7 @@ def _train(options: argparse.Namespace) -> int:
     from fa_audit.experiments.origins import run_code
     from fa_audit.training.resume import Resume
     from fa_audit.training.run_files import train_run, training_origin
+    from fa_audit.training.sidecar import check_spec, read_sidecar
 
     output = options.output
     if output.suffix != ".safetensors" or output.is_dir():
@@ -111,7 +112,9 @@ def _train(options: argparse.Namespace) -> int:
     for file in files:
         check_output(file, [data])
     if not resume.path.exists() and any(map(Path.exists, files)):
-        _check_replaced(sidecar, spec)
+        # Replace files of the same run only.
+        found = RunSpec.from_dict(read_sidecar(sidecar)["spec"])
+        check_spec(found, spec, sidecar, "Name another output, or delete this one.")
     train_run(
         spec,
         dataset,
@@ -136,18 +139,6 @@ def _check_device(device: str) -> None:
     if kind not in _DEVICES:
         expected = f"one of {', '.join(_DEVICES)}, or cuda:1 and the like"
         raise AuditError(f"device: found '{device}'; expected {expected}.")
-
-
-def _check_replaced(sidecar: Path, spec: RunSpec) -> None:
-    """Check that a training replaces files of the same run only.
-
-    Raises:
-        AuditError: the files at the output belong to another run, or to no finished training.
-    """
-    from fa_audit.training.sidecar import check_spec, read_sidecar
-
-    found = RunSpec.from_dict(read_sidecar(sidecar)["spec"])
-    check_spec(found, spec, sidecar, "Name another output, or delete this one.")
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
