@@ -39,7 +39,7 @@ DIRECTIONS = 32
 EPS = 1e-3
 # Root mean square of a nudge over features, whatever the state's norm.
 _ETA = 0.01
-# Draws of random credits, and of fresh feedback, for every null.
+# Number of draws of random credits, and of fresh feedback, for a null distribution.
 DRAWS = 20
 # Largest relative difference between a batch's loss and the mean or sum of its samples' losses.
 _SAME = 1e-4

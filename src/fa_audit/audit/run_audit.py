@@ -50,7 +50,7 @@ from fa_audit.training.trajectory import check_history, read_trajectory
 # Largest difference allowed between one network's accuracies on two devices.
 ROUNDING = 0.005
 # What to do if a sidecar, or a baseline, belongs to another run than the user's checkpoint.
-_HINTS = ("Put the checkpoint's own sidecar beside it.", "Give its file, or train it.")
+_HINTS = ("Put the checkpoint's own sidecar beside it.", "Give that baseline's file, or train it.")
 
 
 def audit_files(
@@ -207,7 +207,7 @@ def _with_more_samples(
 
 
 def _states(truth: Reference, skip: str) -> Iterator[dict[str, float | None]]:
-    """Yield every state's norms, relative residual norm and distance from the embedding's output."""
+    """Yield every state's norms, relative residual norm, and distance and cosine to ``h_0``."""
     for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
         # The ratio is measured in the network's own precision, as published numbers are.

@@ -208,7 +208,7 @@ def accuracy_warnings(
 def _nearest_mean(fitted: list[Forward], tested: list[Forward]) -> tuple[float, int]:
     """Return the accuracy of the nearest class mean of ``h_0``, and the count of samples tested.
 
-    A baseline whose embedding was trained at all does better than that.
+    A baseline with a trained embedding should do better.
     """
     if not any(len(each.labels) for each in fitted):
         return 0.0, 0

@@ -165,8 +165,8 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 
 
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
-    """Yield the device and the measured times of every run in results/, from the first of its seeds
-    that was timed.
+    """Yield the device and the measured times of every run in results/, taken from its first timed
+    seed.
     """
     for rule, folder in (("train_network", "checkpoints"), ("audit_network", "audits")):
         # Later rows of a network replace earlier ones, so snapshots, with fewer epochs, come first.

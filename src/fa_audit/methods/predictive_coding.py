@@ -55,7 +55,7 @@ class PredictiveCoding(Method):
         return Credits.bottom_up(slopes, normalise=False, objective=objective)
 
     def _fixed_errors(self, network: Network, free: States, labels: Tensor) -> States:
-        """Return each state's relaxed error; the predictions stay those from the states `free`."""
+        """Return each state's relaxed error, with predictions fixed at the states `free`."""
         free = tuple(h.requires_grad_() for h in free)
         with torch.enable_grad():
             loss = F.cross_entropy(network.head(free[-1]), labels, reduction="sum")

@@ -83,7 +83,7 @@ class Transported(Method):
                 following = network.split(layer, h)[1]
                 (credit,) = torch.autograd.grad(following, h, credit)
                 descending.append(credit)
-        # If no F.linear or F.conv2d uses a weight, the credit goes through it, not its partner.
+        # If no F.linear or F.conv2d uses a weight, the credit goes through the weight itself.
         unused = partners.keys() - passed.used
         bypassed = [name for name, p in network.named_parameters() if p in unused]
         if bypassed:

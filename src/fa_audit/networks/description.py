@@ -389,7 +389,7 @@ class DescribedNetwork(Network):
             found, last = self.changed(few, layer, lambda h: h.roll(1, 0))
             share = distance(found, others, logits)
             if share is None and layer < self.depth:
-                # If the outputs do not tell samples apart, the last state may.
+                # If the outputs are alike for all samples, compare the last state.
                 share = distance(last, top.roll(1, 0), top)
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:

@@ -398,8 +398,8 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module that `DataParallel`, `DistributedDataParallel`, `torch.compile` or
-    `OneTensor` wrap.
+    """Return the module inside `DataParallel`, `DistributedDataParallel`, `torch.compile` or
+    `OneTensor`; return any other model itself.
     """
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel, OneTensor)
     inner = model.module if isinstance(model, wrappers) else getattr(model, "_orig_mod", None)

@@ -141,7 +141,7 @@ class Criterion:
         return -beyond if self.side == "above" else beyond
 
     def at(self, distance: float, limit: float) -> float:
-        """Return the value at a `distance` from `limit`; in decades if the unit is ``factor``.
+        """Return the value at a `distance` from `limit`. For ``factor`` the distance is in decades.
 
         D1's value two decades from its limit, 50:
 
@@ -256,7 +256,7 @@ def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, An
     formed = f"bootstrap over {evidence.samples} samples"
     if interval is None:
         formed = (
-            f"none: needs {FEWEST} samples whose norms are all finite and no estimates;"
+            f"none: needs {FEWEST} samples and norms that are finite and not estimated;"
             f" found {evidence.samples} samples"
         )
     return {"interval": interval, "interval_note": formed}
@@ -298,8 +298,7 @@ def _bias(evidence: Evidence) -> str:
 
 
 def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
-    """Bound the probability of so many hits, or a more extreme number, by ``exp(-n KL(hits / n ||
-    accuracy))``.
+    """Bound the probability of so extreme a number of hits by ``exp(-n KL(hits / n || accuracy))``.
 
     Args:
         hits: numbers of correctly classified samples and of all samples; if unknown, the bound is

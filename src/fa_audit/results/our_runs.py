@@ -60,7 +60,7 @@ class OurRuns:
         """Return the measured values of an entry's quantity, by run and seed.
 
         Args:
-            specs: the specification by which a script trains each of the entry's runs.
+            specs: by run, the specification with which one of the paper's scripts trains it.
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():

@@ -24,7 +24,7 @@ _NETWORK_NAME = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} 
 
 
 def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
-    """Read audits and group those of one run over its seeds, in the order of the files.
+    """Read audits and judge those of each run together, in the order of the files.
 
     Raises:
         AuditError: a file is not an audit, contradicts itself, repeats a seed, or differs in
@@ -51,7 +51,7 @@ def names_of(audit: Audit) -> tuple[str, str]:
 def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """Append user audits to the measured ones.
 
-    A run joins the measured setting that has its network, data and epochs; if several have, the
+    A run joins the measured setting that has its network, data and epochs; among several, the
     one with the most runs. Other runs get a setting named after their network. Audits without a
     specification get the setting `OTHERS`.
     """
@@ -85,8 +85,8 @@ def _named(
     """Name the setting and run of every audit for the tables.
 
     Args:
-        ending: appended to every run's name. Its ``{}`` is left empty, but becomes ", 2", ", 3"
-            and so on when a name repeats.
+        ending: appended to every run's name. Its ``{}`` becomes ", 2", ", 3" and so on when a name
+            repeats, and is empty otherwise.
     """
     taken: Counter[tuple[str, str]] = Counter()
     audits = []

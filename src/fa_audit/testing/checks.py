@@ -227,7 +227,7 @@ def purity(subject: Subject) -> None:
     """Expect that `credits` changes no tensor, attribute, hook, gradient, mode, input or global
     random state. To pass, move changes to update_state, or copy first.
     """
-    # Test the untrained learner first: a training under changed torch settings may just crash.
+    # Test the untrained learner first: training may crash if `credits` changes torch's settings.
     for make in (subject.build, subject.copy):
         learner = make()
         learner.network.blocks[:1].requires_grad_(False)
@@ -365,16 +365,17 @@ _AGAINST = -0.5
 
 def direction(subject: Subject) -> None:
     """Expect that with the head's weight as direct feedback the topmost credit has a positive
-    cosine with ``g_L``, and no other credit a clearly negative one with its gradient. Credits are
-    gradients of the loss, which training descends: check the sign. If the cosine is near 0, look
-    for a transposed weight, or a credit of another layer or sample.
+    cosine with ``g_L``, and no other credit has a clearly negative cosine with its gradient.
+    Credits are gradients of the loss, which training descends: check the sign. If the cosine is
+    near 0, look for a transposed weight, or a credit of another layer or sample.
 
     Random feedback has no sign, since -B is as likely as B. After a short training the head's
     weight therefore replaces every direct feedback matrix in the state. The topmost credit is the
     last block's, or the embedding's in a network without blocks. A credit that is zero, or has one
     direction for all samples (a global scalar error), is not checked. With the trait
-    `own_objective` (credits of another loss), and in architectures other than resmlp (not trained
-    here), only the topmost credit is checked: its cosine must not be clearly negative.
+    `own_objective` (credits of another loss), and in architectures other than resmlp, which this
+    check does not train, only the topmost credit is checked: its cosine must not be clearly
+    negative.
     """
     own, mlp = subject.method.own_objective, subject.architecture == "resmlp"
     least, learners = _AGAINST, [subject.build()]
@@ -615,7 +616,7 @@ def sizes(subject: Subject) -> None:
     top = cosines(learner, x, labels)[-1]
     usual = cosines(subject.build(), *subject.batch(16))[-1]
     found = f"a mean cosine of {top:.3f} between the topmost credit and g_L{where}"
-    # A method whose credits do not align with g_L before training must learn that first.
+    # Test only methods whose credits align with g_L before training.
     expect(not usual > _LEAST_COSINE or top > _LEAST_COSINE / 2, found)
 
 

@@ -88,7 +88,7 @@ def _learning(module: nn.Module) -> list[nn.Parameter]:
 
 @contextmanager
 def naming_own_code(spec: RunSpec) -> Iterator[None]:
-    """Turn an exception in a user-defined method or network into an error that names its line.
+    """Turn an exception in a user-defined method or network into an error that names the line.
 
     Raises:
         AuditError: user-defined code failed inside this context.

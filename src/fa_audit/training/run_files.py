@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Return what decides the bits of a run, except for its code, as one text: specification,
-    digest of `files`, libraries, device, threads.
+    """Return as one text what decides a run's bits besides its code: specification, digest of
+    `files`, libraries, device, threads.
 
     The device's part names the model of a GPU, because this decides which kernels run.
     """
