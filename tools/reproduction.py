@@ -41,10 +41,7 @@ DOCUMENTS = {  # document -> configurations, their audits, and the prefix of the
     "board": [("configs/board.yaml", Path("reference/field"), "")],
 }
 SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
-NOT_RUN_COLUMNS = (
-    "published numbers with no run of ours on their seeds",
-    "runs that they need (A over B: their ratio)",
-)
+NOT_RUN_COLUMNS = ("published numbers", "missing runs")
 SAMPLES = (128, 1024, 2048)  # the counts in samples.csv that the table shows
 OF_RUN, STATES, RHO = ["setting", "run", "n", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = (
@@ -172,8 +169,8 @@ def scripts(rows: pd.DataFrame) -> str:
             cells += [f"{row['quantity']} of {row['run']}", published, ours, row["other_scripts"]]
             cells += [row["decides"]]
         table.append([escape_markdown(cell) for cell in [*cells, *[""] * (8 - len(cells))]])
-    heads = ["setting", "script", "reason", "deciding number", "published", "ours"]
-    return markdown([*heads, "other scripts", "decides"], table)
+    heads = ["setting", "script", "reason", "number", "published", "ours"]
+    return markdown([*heads, "by the other script", "decides"], table)
 
 
 def by_samples() -> str:

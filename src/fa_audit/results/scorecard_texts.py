@@ -18,17 +18,17 @@ from fa_audit.results.judging import DIFFERS
 from fa_audit.results.scorecard import Sum, claims, counted, number, sum_of, with_seeds
 
 _CLAIMS = ("claim", "verdict", "its numbers", "n")
-_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "other scripts",
-           "in headline", "explanation")  # fmt: skip
+_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "in headline",
+            "explanation")  # fmt: skip
 
 
 def summary_line(rows: pd.DataFrame) -> str:
     """Return the headline: how many numbers agree, of all and of those `with_seeds`."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{every.agree} of {every.run} published numbers that were run agree{_percent(every)}, among"
-        f" them {several.agree} of the {several.run} from trained networks with three published seeds"
-        f" and three of ours; {every.not_run} were not run"
+        f"{every.run} of {every.total} published numbers were measured again; {every.agree} agree"
+        f"{_percent(every)}. Of the {several.run} from trained networks with at least three"
+        f" published and three measured seeds, {several.agree} agree"
     )
 
 
@@ -53,8 +53,8 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     """Return the headline, the claims and the differences as Markdown."""
     alone = sum_of(counted(rows), "released_verdict")
     text = (
-        f"{summary_line(rows)}.\n\nBy runs of the released script ({published.released_script})"
-        f" alone: {alone.agree} of {alone.run} agree{_percent(alone)}; {alone.not_run} were not run.\n\n"
+        f"{summary_line(rows)}.\n\nWith runs of the released script ({published.released_script})"
+        f" only, {alone.agree} of {alone.run} agree{_percent(alone)}.\n\n"
     )
     found, different = claims(published, rows), rows[rows["verdict"] == DIFFERS]
     tables = []
@@ -82,7 +82,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         mean_text(row["published"], row["published_deviation"], row["published_n"]),
         our_text(row),
         row["rule"],
-        row["other_scripts"],
         "yes" if row["counted"] else "no",
         row["explanation"],
     )
