@@ -18,8 +18,7 @@ from fa_audit.results.judging import DIFFERS
 from fa_audit.results.scorecard import Sum, claims, counted, number, sum_of, with_seeds
 
 _CLAIMS = ("claim", "verdict", "its numbers", "n")
-_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "in headline",
-            "explanation")  # fmt: skip
+_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "explanation")
 
 
 def summary_line(rows: pd.DataFrame) -> str:
@@ -82,7 +81,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         mean_text(row["published"], row["published_deviation"], row["published_n"]),
         our_text(row),
         row["rule"],
-        "yes" if row["counted"] else "no",
         row["explanation"],
     )
 
