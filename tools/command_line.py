@@ -13,9 +13,9 @@ from fa_audit.cli import COMMANDS, OneLineParser
 DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
 
-Written by `tools/command_line.py` from the help of the commands; `fa-audit COMMAND --help` prints
-the same. The exit status is 0 when done, even if checks of an audit fire. It is 1 after an error,
-or if a method fails `fa-audit check`. [Examples](auditing.md).
+`fa-audit COMMAND --help` prints the same (`tools/command_line.py` writes this page from it). The
+exit status is 0 when done, even if checks of an audit fire. It is 1 after an error, or if a method
+fails `fa-audit check`. [Examples](auditing.md).
 
 """
 

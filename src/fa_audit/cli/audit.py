@@ -32,27 +32,27 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "checkpoint",
         metavar="NETWORK",
-        help="a .safetensors file with .json and .csv beside it; or a function that returns a"
-        " model: my_file:make_model",
+        help="a checkpoint, FILE.safetensors; or my_file:make_model, a function that returns a"
+        " model",
     )
     add(
         "--data",
-        help="for a checkpoint: a data set as in `fa-audit train`; default: the data set that it"
-        " names, in results/data. For a model: my_file:batches, a list of (x, labels) or a function that"
-        " returns it; no default",
+        help="for a checkpoint: a data set's file or name, as in `fa-audit train`; default: the data"
+        " set that the checkpoint names, in results/data. For a model: my_file:batches, a list of"
+        " (x, labels) or a function that returns it; no default",
     )
     add_data_root(parser)
     add(
         "--frozen",
         metavar="BASELINE",
-        help="the method's own frozen baseline: for a checkpoint a .json, for a model an accuracy;"
-        " default none: D3 is not evaluated",
+        help="the method's own frozen baseline: for a checkpoint its .json, for a model its"
+        " accuracy; default none: D3 is not evaluated",
     )
     add(
         "--bp-frozen",
         metavar="BASELINE",
-        help="backpropagation's frozen baseline: for a checkpoint a .json, for a model an accuracy;"
-        " default none: D3-strict is not evaluated",
+        help="BP's frozen baseline: for a checkpoint its .json, for a model its accuracy; default"
+        " none: D3-strict is not evaluated",
     )
     for kind in _OF_CHECKPOINTS:
         add(
@@ -65,7 +65,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--details",
         action="store_true",
-        help="print the evidence of every layer, too; default the report alone",
+        help="print the measurements of every layer, too; default: only the report",
     )
     add = parser.add_argument_group("for a user-defined model").add_argument
     add(
@@ -83,39 +83,37 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--blocks",
         nargs="+",
         metavar="NAME",
-        help="names of modules; default: the model's HookPoints or, without any, the best proposal"
-        " of `fa-audit describe`",
+        help="names of the blocks' modules, or a pattern such as layers.*; default: the model's"
+        " HookPoints or, without any, the best proposal of `fa-audit describe`",
     )
     add(
         "--reads",
-        help="the part of a state that the head reads; default: all features if HookPoints mark the"
-        " states, else found from the outputs",
+        help="part of a state that the head reads, such as 'cls token'; default: 'all features' if"
+        " HookPoints mark the states, else found from the outputs",
     )
     add(
         "--partial",
         action="store_true",
         default=None,
-        help="accept states that some information bypasses, and report how much; default: refuse",
+        help="accept states that information bypasses, and report how much; default: refuse them",
     )
     add(
         "--credits",
         metavar="MODULE:NAME",
-        help="my_file:credits, a function that returns every block's credits, like the argument"
+        help="my_file:credits, a function that returns every block's credits: the argument"
         " `credits` of `fa_audit.diagnose`; default none",
     )
     add(
         "--draw",
         metavar="MODULE:NAME",
-        help="my_file:draw, a function that returns credits from fresh random feedback, like the"
-        " argument `draw` of `fa_audit.diagnose`, to find which cosines arise by chance; default"
-        " none",
+        help="my_file:draw, a function that returns credits under fresh random feedback, to find"
+        " which cosines arise by chance: the argument `draw` of `fa_audit.diagnose`; default none",
     )
     add(
         "--directions",
         type=int,
         default=32,
-        help="number of random directions in which each state is moved to measure rho; default"
-        " %(default)s",
+        help="random directions in which each state is moved to measure rho; default %(default)s",
     )
     add(
         "--loss",

@@ -27,9 +27,7 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit board`."""
     # Do not log matplotlib's notes on fonts.
     parser.set_defaults(command=_board, log_level=logging.WARNING)
-    _add_audits(
-        parser, "your own audits, JSON", f"the settings of the project's board, from {_FIELD}"
-    )
+    _add_audits(parser, "your own audits, as JSON", f"{_FIELD}, the runs of docs/board.md")
     parser.add_argument(
         "--output",
         type=Path,
@@ -41,8 +39,8 @@ def board_parser(parser: argparse.ArgumentParser) -> None:
 def draw_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit draw`."""
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
-    words = "your own audits, JSON; without any, draw the figures and tables of --configfile"
-    _add_audits(parser, words, "the project's reference/measured")
+    words = "your own audits, as JSON; without any, draw the figures and tables of --configfile"
+    _add_audits(parser, words, "reference/measured, the runs of docs/reproduction.md")
     parser.add_argument(
         "--configfile", type=Path, metavar="FILE", help=f"the configuration; default {_MEASURED}"
     )
@@ -63,14 +61,14 @@ def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> No
         dest="folder",
         type=Path,
         metavar="DIR",
-        help="folder that holds SETTING/audits.json, or the results folder of a workflow; default"
+        help="folder with SETTING/audits.json, or a workflow's folder of results; default"
         f" {default}",
     )
     add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
     add(
         "--wide",
         action="store_true",
-        help="draw figures 7 inches wide, for a page of two columns; default 5.5 inches",
+        help="draw figures 7 inches wide, for two-column pages; default 5.5 inches",
     )
 
 

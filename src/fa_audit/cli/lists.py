@@ -29,7 +29,7 @@ def list_parser(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="list these only, registered or package.module:Name; default all registered ones",
+        help="list only these, such as dfa or package.module:Name; default all registered ones",
     )
     completed(names, [*METHODS, *ARCHITECTURES, *DATASETS])
 

@@ -44,7 +44,7 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[3, 224, 224],
         metavar="N",
-        help="shape of one random image, without the batch; default 3 224 224",
+        help="shape of one image, without the batch dimension; default 3 224 224",
     )
     add(
         "--data",

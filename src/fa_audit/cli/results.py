@@ -20,7 +20,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="the JSON of an audit; one file for each seed",
+        help="audits as JSON, one file for each seed",
     )
     add(
         "--format",
@@ -42,7 +42,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--html",
         action="store_true",
-        help="write one self-contained HTML page on any number of runs; default a text on one run",
+        help="write one HTML page on any number of runs; default: a text on one run",
     )
 
 
@@ -56,8 +56,8 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help=(
-            "folder that holds SETTING/audits.json, or the results folder of a workflow; default:"
-            " results/ if there are audits in it, else the project's reference/measured"
+            "folder with SETTING/audits.json, or a workflow's folder of results; default: results/"
+            " if there are audits in it, else reference/measured"
         ),
     )
     add(

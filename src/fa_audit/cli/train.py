@@ -27,9 +27,9 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_train)
     words = "method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"
     completed(add("run", help=words), METHODS)
-    add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
-    made = f"a missing {data_file('NAME')} is made"
-    words = f"a data set's file, or its name (`fa-audit list datasets`); {made}; no default"
+    add("output", type=Path, help="FILE.safetensors, to be written with FILE.json and FILE.csv")
+    made = f"if {data_file('NAME')} is missing, it is made"
+    words = f"a data set's file, or its name (`fa-audit list datasets`): {made}; no default"
     completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
     add_data_root(parser)
     words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"
@@ -39,7 +39,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--w2-std",
         type=float,
-        help="for resmlp: initial standard deviation of W2, a block's last weights; default 0.01",
+        help="for resmlp: initial standard deviation of each block's last weights; default 0.01",
     )
     for name in BUDGET:
         field = SettingEntry.model_fields[name]
@@ -66,7 +66,8 @@ def add_data_root(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("data"),
         metavar="DIR",
-        help="folder that has, or receives, the downloaded data set; default %(default)s",
+        help="folder of downloaded data sets, into which a missing one is downloaded; default"
+        " %(default)s",
     )
 
 

@@ -147,7 +147,9 @@ class Monitor(Strict):
     """Checks that end a training early."""
 
     stop_on: Different[Literal["D1", "D2", "D2@1024"]] = Field(
-        min_length=1, description="checks that must all fire; D2@1024: D2 on 1,024 samples"
+        min_length=1,
+        description="a training ends after the epoch at which all these checks fire; D2@1024: D2 on"
+        " 1,024 samples",
     )
 
 
@@ -179,7 +181,7 @@ class SettingEntry(Budget):
     )
     sweep: Sweep = Field(
         Sweep.model_construct(methods=[], penalties=[]),
-        description="every method is trained at every penalty",
+        description="every method is trained with every penalty",
     )
     ladder: Different[MethodName] = Field(
         [],
@@ -188,23 +190,25 @@ class SettingEntry(Budget):
     )
     baselines: Different[BaselineName] = Field(
         [],
-        description="frozen or shallow runs such as dfa+frozen; default: bp+frozen, bp+shallow"
-        " and every method's own frozen baseline",
+        description="frozen or shallow runs; default: bp+frozen, bp+shallow and every method's own,"
+        " such as dfa+frozen",
     )
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],
         description=(
-            "epochs after which every run is audited, too, as run+epoch<k>; 0 is "
-            "the untrained network"
+            "epochs k after which every run is audited, too, as run+epoch<k>; 0: the untrained"
+            " network"
         ),
     )
-    monitor: Monitor = Field(_NO_MONITOR, description="replaces the configuration's monitor")
+    monitor: Monitor = Field(
+        _NO_MONITOR, description="used in place of the monitor at the top level"
+    )
     vary: dict[str, Annotated[Different[Option], Field(min_length=1)]] = Field(
         {},
         min_length=1,
         description=(
-            "lists of values for epochs, lr, or other options of training or of the "
-            "architecture: one setting for every combination"
+            "option of training or of the architecture -> list of values; one setting for every"
+            " combination"
         ),
     )
 
@@ -301,7 +305,7 @@ class ModelEntry(Strict):
         None,
         min_length=1,
         max_length=1000,
-        description="a safetensors file with the model's state dict; default random weights",
+        description="a safetensors file with the model's state dict; default: random weights",
     )
     seed: Seed = Field(42, description="seed of random weights")
     image_shape: list[Annotated[int, Field(ge=1, le=LARGEST_OPTION)]] | None = Field(
@@ -311,7 +315,7 @@ class ModelEntry(Strict):
         description="[channels, height, width] to which the data set's images are resized",
     )
     batches: int = Field(
-        10, ge=1, le=10, description="batches for the cross-batch stability, which needs 8 or more"
+        10, ge=1, le=10, description="batches for check C, which is not evaluated with fewer than 8"
     )
     accuracy: Fraction | None = Field(
         None, description="accuracy on the whole test set; default: computed"
@@ -341,15 +345,15 @@ class Artefact(Strict):
     kind: str = Field(
         "",
         max_length=100,
-        description="name of a figure or table, or user-defined package.module:function; default"
-        " the entry's own name",
+        description="name of a figure or table, or a user-defined package.module:function; default:"
+        " NAME",
     )
     settings: Different[str] = Field(
         min_length=1,
-        description="names of settings, or of entries with 'vary', in the order of display",
+        description="settings to show, in this order; a name with 'vary' stands for all its settings",
     )
     title: str = Field(description="the title")
-    runs: Different[RunText] = Field([], min_length=1, description="runs to show; default all")
+    runs: Different[RunText] = Field([], min_length=1, description="runs to show; default: all")
 
 
 class Configuration(Strict):
@@ -359,24 +363,21 @@ class Configuration(Strict):
         "data",
         min_length=1,
         max_length=1000,
-        description="a folder that holds, or will receive, downloaded data sets",
+        description="folder of downloaded data sets, into which missing ones are downloaded",
     )
     settings: dict[Name, SettingEntry] = Field({}, min_length=1, description="settings by name")
     models: dict[Name, ModelEntry] = Field({}, min_length=1, description="models by name")
     thresholds: Annotated[dict[str, float], _accepted_by(DiagnosticThresholds.of)] = Field(
-        {}, description="limits of the checks (docs/protocol.md)"
+        {}, description="limits of the checks"
     )
     monitor: Monitor = Field(
         _NO_MONITOR,
-        description=(
-            "checks that end a training after the epoch at which all fire; baselines never end "
-            "early"
-        ),
+        description=("checks that end a training early; baselines never end early"),
     )
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")
     tables: dict[TableName, Artefact] = Field({}, description="tables to build, by name")
     labels: dict[str, Text] = Field(
-        {}, description="names of runs and settings in figures and tables"
+        {}, description="run or setting -> its name in figures and tables"
     )
 
     @model_validator(mode="after")

@@ -253,12 +253,15 @@ class RunSpec:
         Field(gt=0, description="learning rate, written like 0.001 or 1.0e-3"),
     ] = 1e-3
     weight_decay: Annotated[
-        float, Field(ge=0, description="weight decay; adamw decouples it from the gradient")
+        float,
+        Field(
+            ge=0, description="weight decay, decoupled with adamw, added to the gradient with sgd"
+        ),
     ] = 0.01
     seed: _Seed = 42
     optimiser: Annotated[
         Literal["adamw", "sgd"],
-        Field(description="sgd has momentum 0.9"),
+        Field(description="adamw, or sgd with momentum 0.9"),
     ] = "adamw"
     clip: Annotated[
         float,
@@ -268,8 +271,8 @@ class RunSpec:
         float,
         Field(
             ge=0,
-            description="clip each group of gradients (embedding, each block, head, the method's"
-            " own nets) to this norm, as the paper's earlier script seems to; 0 does not clip",
+            description="clip the gradient of each part (embedding, each block, head, the method's"
+            " own nets) to this norm; 0 does not clip",
         ),
     ] = 0.0
     normalise: Annotated[
@@ -277,7 +280,7 @@ class RunSpec:
         Field(description="divide credits by their root mean square, unless the method opts out"),
     ] = True
     rms_floor: Annotated[
-        float, Field(ge=0, description="added to the credits' root mean square, e.g. 1.0e-6")
+        float, Field(ge=0, description="added to the root mean square by which credits are divided")
     ] = 1e-6
     frozen_embedding: Annotated[bool, Field(description="keep the embedding at initialisation")] = (
         False
