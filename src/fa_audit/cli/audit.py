@@ -58,7 +58,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         add(
             f"--{kind}",
             metavar="MODULE:CLASS",
-            help=f"class of the checkpoint's {kind}; default: the registered {kind} that it names",
+            help=f"class of the checkpoint's {kind}; default: the registered {kind} that the"
+            " checkpoint names",
         )
     forms = ("text", "json", "markdown")
     add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
@@ -113,7 +114,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--directions",
         type=int,
         default=32,
-        help="random directions in which each state is moved to measure rho; default %(default)s",
+        help="number of random moves of each state, to measure rho; default %(default)s",
     )
     add(
         "--loss",
