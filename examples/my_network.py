@@ -71,7 +71,7 @@ def train(frozen: bool = False, epochs: int = 15) -> ResidualMLP:
 
 
 def local_losses(model: ResidualMLP, x: Tensor, y: Tensor) -> Tensor:
-    """Sum the head's cross-entropy and ``<output, credit>`` of embedding and blocks; gradients stay in their part."""
+    """Sum the head's cross-entropy and every other part's ``<output, credit>``; each term trains its own part only."""
     outputs = [model.embed(x)]
     for block in model.blocks:
         outputs.append(block(outputs[-1].detach()))

@@ -1,8 +1,8 @@
 """Update the outputs of code in README.md, docs/tutorial.md and docs/monitor.md; the share of
 reproduced numbers and the planned hours in README.md; the counts of verdicts in docs/protocol.md.
 
-The `python` blocks of a document run in one namespace. The `text` block after a `python` block has
-its output, up to the line `...` if there is one.
+The `python` blocks of a document run in one namespace. A `python` block's output is in the `text`
+block after it, up to the line `...` if there is one.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
 
 
 def alike(old: bytes, new: bytes) -> bool:
-    """Return whether two contents are equal, if numbers that code printed or drew may differ by
-    25 %: machines round differently.
+    """Return whether two contents show the same. Numbers that code printed or drew may differ by
+    25 % or by 1, since machines round differently.
     """
     before, now = (DIGEST.sub("", text.decode()) for text in (old, new))
     if not before.startswith("<?xml"):

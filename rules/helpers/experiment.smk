@@ -50,7 +50,7 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# Snakemake documents none of the attributes of `workflow` that the rules read: those in the next
+# Snakemake does not document the attributes of `workflow` that the rules read: those in the next
 # lines, and elsewhere `dag_settings`, `local_exec` and `dag`.
 
 # Files given on the command line, or by a workflow that uses this module; they replace config.yaml.

@@ -134,7 +134,7 @@ def diagnose(
     own = fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
     samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
-    # Keyed by argument name, with which error messages begin.
+    # Keyed by argument name, because error messages begin with this name.
     given = {"sample": [], "eval_batches": eval_batches, "stability_batches": []}
     if sample is not None:
         given["sample"] = [sample]

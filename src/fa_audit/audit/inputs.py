@@ -148,7 +148,7 @@ def check_credit_arguments(
     """Check the arguments about a caller's credits.
 
     Raises:
-        AuditError: an argument has the wrong type, or is given without `credits`.
+        AuditError: an argument has a wrong type or value, or is given without `credits`.
     """
     for name, function in {"credits": credits, "draw": draw}.items():
         if function is not None and not callable(function):
@@ -211,7 +211,7 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
 
 
 def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
-    """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
+    """Check a pair of inputs and labels, and move it to the network's device.
 
     Raises:
         AuditError: the batch is not a pair of tensors that fit each other and the loss.

@@ -101,7 +101,7 @@ class Monitor:
         self._diagnose = partial(diagnose, model, batches, None, **options)
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped = int(epoch), False
-        # Subjects that were already warned of; each is warned of once.
+        # Subjects of earlier warnings, which are not repeated.
         self._warned: set[str] = set()
         self._log = log
         self._look(self.epoch)

@@ -192,7 +192,7 @@ def accuracy_warnings(
             f" classified correctly. So large a difference has a probability below {LEAST_LIKELY:g}:"
             " check the accuracy, the model, the data and the preprocessing.",
         )
-    # Class means are tested on other samples: with many features they fit even random labels.
+    # Fit class means on one half and test on the other: on their own half they may fit any labels.
     half = len(passes) // 2
     readout, samples = _nearest_mean(passes[:half], passes[half:])
     # 1 / sqrt(samples) is two standard errors of an accuracy of 1/2.

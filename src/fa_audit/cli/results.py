@@ -78,7 +78,7 @@ def _report(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
     from fa_audit.methods import METHODS
 
-    # The import registers what a method declares of itself, such as its formula.
+    # The report prints what a class declares, such as its formula, only if it was imported.
     if options.method:
         load("method", METHODS, options.method)
     path = options.output

@@ -17,7 +17,7 @@ from fa_audit.experiments.spec import PAPER, RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
-# On these devices the same run gives the same bits.
+# Kinds of device on which a repeated run gives the same bits.
 _DEVICES = ("cpu", "cuda")
 
 

@@ -11,7 +11,7 @@ _short.maxstring = _short.maxlong = _short.maxother = 60
 
 
 class AuditError(ValueError):
-    """Bad input. The message says what, where, what was found, what was expected and what to do."""
+    """Bad input. The message names it and says what was found, what was expected and what to do."""
 
 
 class OwnCodeError(AuditError):

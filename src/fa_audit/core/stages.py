@@ -255,8 +255,8 @@ def _content(path: Path, texts: bool) -> str:
 def _form(node: object, texts: bool) -> str:
     """Return a syntax tree as text, the same in all versions of Python.
 
-    Docstrings, logging and the messages of errors are left out; if `texts` is false, string
-    literals of three or more words, too.
+    Docstrings, logging and the messages of errors are left out. If `texts` is false, string
+    literals of three or more words are left out, too.
     """
     if isinstance(node, list):
         return ",".join(_form(part, texts) for part in node if not _says_only(part))

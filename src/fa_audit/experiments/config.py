@@ -254,8 +254,8 @@ class SettingEntry(Budget):
         return self._with_snapshots(runs)
 
     def baseline_runs(self) -> list[str]:
-        """Return the entry's ``baselines``, even if empty; without this key, those of its runs. Add
-        all their snapshots.
+        """Return the entry's ``baselines`` or, if this key is missing, the baselines of its runs.
+        The snapshots of these baselines follow.
         """
         if "baselines" in self.model_fields_set:
             return self._with_snapshots(self.baselines)

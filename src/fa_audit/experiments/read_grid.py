@@ -24,7 +24,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 # A check that can end a training -> the name of its limit.
 _MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
 NO_LINES = LineOf()
-# Trainings of a grid. A plan takes about 50 kB of memory for each, so at most 2.5 GB.
+# Largest number of trainings in a grid. A plan takes about 50 kB for each, so at most 2.5 GB.
 _LARGEST_GRID = 50_000
 
 

@@ -315,8 +315,8 @@ class RunSpec:
             object.__setattr__(self, "snapshot", None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types, leaving out options at their defaults; ``RunSpec.from_dict``
-        reads them.
+        """Return the specification as plain JSON types, for ``RunSpec.from_dict``; options in
+        `DEPARTURES` are left out at their defaults.
         """
         values = {}
         for name in _FIELDS:

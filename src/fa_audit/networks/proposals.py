@@ -235,8 +235,8 @@ def _proposal(network: DescribedNetwork, x: Tensor) -> Proposal:
 
 
 def _pattern(model: nn.Module, names: Names) -> str | Names:
-    """Return patterns that match exactly these modules: one for all, else one for each container;
-    names stay where no pattern fits.
+    """Return patterns that match exactly these modules: one for all, else one for each container.
+    Modules that no pattern fits keep their names.
     """
     whole = _general(model, names)
     if whole:

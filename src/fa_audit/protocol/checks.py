@@ -1,8 +1,8 @@
 """The checks of the protocol, and how each follows from the evidence. Imports no torch.
 
 `CHECKS` is the only list of checks. To add a check, write its function, an entry in `CHECKS` and a
-limit in `fa_audit.protocol.evidence`. Verdicts, sentences, reports, tables and figures follow:
-``tests/test_checks.py`` adds one.
+limit in `fa_audit.protocol.evidence`, as ``tests/test_checks.py`` does. Verdicts, sentences,
+reports, tables and figures then include the check.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
 
 
 def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, str]:
-    """Return a criterion's claim, as in `Ruling`; the reason for that; and what to do."""
+    """Return a criterion's claim, as in `Ruling`, the reason for this claim, and what to do."""
     kind = found.kind
     if found.fires is None:
         open_ = next(outcome for outcome in found.outcomes if outcome.fires is None)

@@ -70,8 +70,8 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
 def user_audits(groups: Iterable[Judgement]) -> Tidy:
     """Return user audits as tables, with trajectories from the audits' results folders.
 
-    Unnamed settings are named after their network, or `OTHERS` if that is unknown, and unnamed
-    runs after their method. Runs with equal names in one setting are numbered.
+    An unnamed setting is named after its network, or `OTHERS` if the network is unknown. An unnamed
+    run is named after its method. Runs with equal names in one setting are numbered.
 
     Raises:
         AuditError: a trajectory's file is damaged, or belongs to another run.

@@ -189,7 +189,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
             f"{name}_interval_high": high,
             f"{name}_borderline": found.borderline,
         }
-    # If the gradient's norm is not finite, D2 has no value, but the column has the norm.
+    # If the gradient's norm is not finite, D2 has no value, but `grad_norm_last` has the norm.
     row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
     row["scale_free_last"] = last.scale_free
     judgement = audit.judgement

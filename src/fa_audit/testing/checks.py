@@ -101,7 +101,7 @@ def process(subject: Subject) -> None:
         hashes = os.environ | {"PYTHONHASHSEED": str(os.getpid())}
         command = [sys.executable, "-c", code]
         ended = subprocess.run(command, env=hashes, input=given, capture_output=True)
-        # Another check reports an exception in training.
+        # If training raises an exception, another check reports it.
         if b"Traceback" in ended.stderr:
             return
         expect(path.exists(), f"a training that ends its process, with status {ended.returncode}")

@@ -222,8 +222,8 @@ def credits_problem(
     Without this check, credits of a wrong shape would broadcast, train and be audited.
 
     Args:
-        dtype: the type that they must have; they must then be finite, too. Audits pass None,
-            because they measure credits of any type, finite or not.
+        dtype: the type that the credits must have; they must then be finite, too. None, as in
+            audits, accepts any type and values that are not finite.
     """
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"

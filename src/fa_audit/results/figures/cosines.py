@@ -84,7 +84,7 @@ def _by_layer(
     letters: str,
     thresholds: DiagnosticThresholds,
 ) -> dict[str, pd.DataFrame]:
-    """Draw each column of the table of layers in a panel; return every run's rows."""
+    """Draw `columns` of the table of layers, one in each panel; return every run's rows."""
     table = tidy.layers.sort_values("layer", kind="stable")
     # A norm's marker is hollow if the gradient at its state is below the limit. A cosine's marker is
     # hollow if the gradient that the credit is compared with, at the block's output, is below it.

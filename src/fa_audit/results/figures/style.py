@@ -207,7 +207,7 @@ def run_styles(runs: Iterable[str]) -> dict[str, Look]:
 
 
 def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Look]:
-    """Return a legend entry for every run, in their order."""
+    """Return a legend entry for every run, in the order of `runs`."""
     order = list(runs)
     looks, entries = run_styles(order), {}
     for run in order:

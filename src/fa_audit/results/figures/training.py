@@ -107,7 +107,7 @@ def _curves(
     style.whole_numbers(ax, 5)
 
 
-# --- over training at every penalty, and against the penalty
+# --- training at every penalty, and the effect of the penalty
 
 _AGAINST_PENALTY = {  # column of the runs -> title and axis of its panel
     f"deep_cosine{AT_INPUT}": ("(c) Deep cosine", "at inputs of blocks $l \\geq 1$"),
