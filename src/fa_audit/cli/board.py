@@ -64,7 +64,13 @@ def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> No
         help="folder with SETTING/audits.json, or a workflow's folder of results; default"
         f" {default}",
     )
-    add("--only", nargs="+", default=[], metavar="RUN", help="show these runs only; default all")
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="show only these runs, or runs of these methods; default all",
+    )
     add(
         "--wide",
         action="store_true",

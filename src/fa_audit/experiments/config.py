@@ -181,7 +181,7 @@ class SettingEntry(Budget):
     )
     sweep: Sweep = Field(
         Sweep.model_construct(methods=[], penalties=[]),
-        description="every method is trained with every penalty",
+        description="methods and residual penalties; every combination is trained",
     )
     ladder: Different[MethodName] = Field(
         [],
@@ -207,8 +207,8 @@ class SettingEntry(Budget):
         {},
         min_length=1,
         description=(
-            "option of training or of the architecture -> list of values; one setting for every"
-            " combination"
+            "a list of values for every option, of training or of the architecture, that varies;"
+            " one setting for every combination"
         ),
     )
 
@@ -365,8 +365,12 @@ class Configuration(Strict):
         max_length=1000,
         description="folder of downloaded data sets, into which missing ones are downloaded",
     )
-    settings: dict[Name, SettingEntry] = Field({}, min_length=1, description="settings by name")
-    models: dict[Name, ModelEntry] = Field({}, min_length=1, description="models by name")
+    settings: dict[Name, SettingEntry] = Field(
+        {}, min_length=1, description="settings to train and audit, by name"
+    )
+    models: dict[Name, ModelEntry] = Field(
+        {}, min_length=1, description="external models to audit, by name"
+    )
     thresholds: Annotated[dict[str, float], _accepted_by(DiagnosticThresholds.of)] = Field(
         {}, description="limits of the checks"
     )
@@ -377,7 +381,7 @@ class Configuration(Strict):
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")
     tables: dict[TableName, Artefact] = Field({}, description="tables to build, by name")
     labels: dict[str, Text] = Field(
-        {}, description="run or setting -> its name in figures and tables"
+        {}, description="for a run or a setting, its name in figures and tables"
     )
 
     @model_validator(mode="after")
