@@ -199,7 +199,9 @@ def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
         if qualitative.any():
             deciding = deciding[qualitative]
         total = sum_of(deciding)
-        told = f"{total.agree} of {total.run} agree, {total.not_run} not run"
+        told = f"{total.agree} of {total.run} agree"
+        if total.not_run:
+            told += f", {total.not_run} not run"
         seeds = extent(deciding.loc[deciding["verdict"] != NOT_RUN, "n"])
         found.append((name, sentence, _claim_verdict(deciding), told, seeds))
     return pd.DataFrame(found, columns=["claim", "sentence", "verdict", "told", "n"])
