@@ -116,8 +116,8 @@ def right_aligned(table: Table) -> list[bool]:
     """Return for every column whether it holds only numbers; False in a table without rows."""
     right = []
     for index, _ in enumerate(table.columns):
-        cells = [isinstance(row[index], Number) for row in table.rows]
-        right.append(bool(cells) and all(cells))
+        are_numbers = all(isinstance(row[index], Number) for row in table.rows)
+        right.append(are_numbers and bool(table.rows))
     return right
 
 

@@ -62,15 +62,6 @@ def _mathematics(text: str) -> str:
 _LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
 
 
-def slug(*parts: str) -> str:
-    """Join the parts of a LaTeX label by hyphens, which also replace all special characters.
-
-    >>> slug("audit", "dfa+penalty1e-2 in main", "seeds")
-    'audit-dfa-penalty1e-2-in-main-seeds'
-    """
-    return "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts if part)
-
-
 # A table wider than the text is scaled down; other tables keep their width.
 _BEGIN = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}"
 

@@ -7,6 +7,7 @@ import matplotlib.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -17,7 +18,6 @@ from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.registry import documentation
-from fa_audit.documents.latex import slug
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, ORIGIN, artefact_files
 from fa_audit.experiments.read_grid import ArtefactKinds
@@ -185,7 +185,8 @@ def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:
     and ``layers``, then one board of all settings.
     """
     for setting in tidy.settings:
-        end = f"_{slug(setting)}" if len(tidy.settings) > 1 else ""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", setting).strip("-")
+        end = f"_{name}" if len(tidy.settings) > 1 else ""
         for kind in ("audit_overview", "layers"):
             yield "figures", kind, setting, kind + end, tidy.of(setting)
     yield from board_of(tidy)

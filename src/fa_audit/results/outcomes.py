@@ -6,7 +6,7 @@ import pandas as pd
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.protocol.checks import four_checks
-from fa_audit.protocol.judge import FOUR, NON_FINITE, judge
+from fa_audit.protocol.judge import FOUR, NON_FINITE, Judgement, judge
 from fa_audit.results.tidy import Tidy
 
 
@@ -21,6 +21,18 @@ def reasons(runs: pd.DataFrame) -> pd.DataFrame:
         found[label] = runs[f"{check}_fires"].astype("boolean")
     found[NON_FINITE] = ~runs["finite"].astype("boolean")
     return pd.DataFrame(found)
+
+
+def firing(judgement: Judgement) -> list[str]:
+    """Return the labels of the checks of the four-check verdict that fire or are borderline;
+    borderline ones end in ``?``.
+    """
+    labels = []
+    for label, name in four_checks().items():
+        found = judgement[name]
+        if found.fires or found.borderline:
+            labels.append(label + "?" * found.borderline)
+    return labels
 
 
 def by_cosine(tidy: Tidy) -> pd.Series:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,7 +14,7 @@ from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.tables.board import without_sources
-from fa_audit.results.tidy import Tidy, key_of, tidy_of
+from fa_audit.results.tidy import Tidy, key_of, run_row, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
 # Runs that agree in all of these belong to one setting.
@@ -41,11 +40,11 @@ def names_of(audit: Audit) -> tuple[str, str]:
     """Return the audit's setting and run; a missing name is made from its network and method."""
     if audit.spec is None:
         return audit.setting or OTHERS, audit.run or audit.method
-    spec, network = RunSpec.from_dict(audit.spec), _network(audit)
-    frozen = -1 if spec.frozen_blocks == network["depth"] else spec.frozen_blocks
+    spec, row = RunSpec.from_dict(audit.spec), run_row(audit)
+    frozen = -1 if spec.frozen_blocks == row["depth"] else spec.frozen_blocks
     options = {name: getattr(spec, name) for name in SHARED}
     run = Run(**options, frozen=0 if spec.shallow else frozen)
-    return audit.setting or _NETWORK_NAME.format(**network), audit.run or str(run)
+    return audit.setting or _NETWORK_NAME.format(**row), audit.run or str(run)
 
 
 def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
@@ -114,19 +113,12 @@ def _history(audit: Audit) -> Path | None:
     return history if history.is_file() else None
 
 
-def _network(audit: Audit) -> dict[str, Any]:
-    spec = audit.spec or {}
-    options = spec.get("architecture_options") or {}
-    size = {"width": options.get("width"), "depth": options.get("depth", len(audit.layers) - 1)}
-    return {name: spec.get(name) for name in NETWORK} | size
-
-
 def _setting(audit: Audit, measured: Tidy) -> str:
     """Return the measured setting that an audit belongs to, or else a name for a new one."""
     if audit.spec is None:
         return OTHERS
-    own, columns = pd.Series(_network(audit)), list(NETWORK)
-    same = measured.runs[(measured.runs[columns] == own[columns]).all(axis=1)]
+    own = pd.Series(run_row(audit))[list(NETWORK)]
+    same = measured.runs[(measured.runs[own.index] == own).all(axis=1)]
     if same.empty:
         return names_of(audit.replace(setting=""))[0]
     return str(same.groupby("setting")["run"].nunique().idxmax())

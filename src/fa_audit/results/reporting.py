@@ -31,9 +31,9 @@ def _credit(audit: Audit) -> Iterator[Entry]:
         return
     method = stated(audit.spec["method"])
     source = f"({method.source}). " if method.source else ""
-    known = method.equation or method.latex
-    text = f"{source}{SYMBOLS}." if known else f"{NOT_STATED}."
-    yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
+    formula = method.equation or method.latex
+    text = f"{source}{SYMBOLS}." if formula else f"{NOT_STATED}."
+    yield Entry("Formula of the credit", text, formula, method.latex)
     yield Entry("Feedback", method.feedback or NOT_STATED)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,14 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
             )
     if first.unit == "file":
         return judge(audits, "file")
-    by_seed: dict[int, Audit] = {}
-    for audit in audits:
-        seed = audit.label or 0
-        if seed in by_seed:
+    ordered = sorted(audits, key=lambda audit: audit.label or 0)
+    for one, other in pairwise(ordered):
+        if one.label == other.label:
             raise AuditError(
-                f"{audit.path}: seed {seed} also in {by_seed[seed].path};"
+                f"{other.path}: seed {one.label} also in {one.path};"
                 " expected one file for each seed."
             )
-        by_seed[seed] = audit
-    return judge([audit for _, audit in sorted(by_seed.items())])
+    return judge(ordered)
 
 
 def _check_different(audits: Sequence[Audit]) -> None:
@@ -108,9 +107,12 @@ def _identity(audit: Audit) -> dict[str, Any]:
     shared |= {"entry": entry, "thresholds": audit.thresholds.limits}
     for key in ("blocks", "states", "reads"):
         shared[key] = audit.about.get(key, ABSENT)
-    shared |= {"samples": audit.samples, "batches": audit.batches}
-    shared |= {"number of states": len(audit.layers)}
-    shared |= {"number of blocks with credits": len(audit.credit)}
+    shared |= {
+        "samples": audit.samples,
+        "batches": audit.batches,
+        "number of states": len(audit.layers),
+        "number of blocks with credits": len(audit.credit),
+    }
     return dict(pd.json_normalize(shared).astype(object).iloc[0])
 
 

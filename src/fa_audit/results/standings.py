@@ -36,8 +36,7 @@ def with_standings(tidy: Tidy) -> Tidy:
     for setting, group in runs.groupby("setting"):
         ranked = ranks(group.pivot_table("accuracy", "seed", "run"))
         runs.loc[runs["setting"] == setting, "rank"] = group["run"].map(ranked)
-    settings = tuple(name for name in tidy.settings if name in set(runs["setting"]))
-    return replace(tidy, runs=runs, settings=settings)
+    return replace(tidy, runs=runs).of(*tidy.settings)  # without settings that have baselines only
 
 
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:

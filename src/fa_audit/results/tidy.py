@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ class Tidy:
 
     settings: tuple[str, ...]
     runs: pd.DataFrame
-    layers: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
-    trajectories: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
-    work: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
+    layers: pd.DataFrame
+    trajectories: pd.DataFrame
+    work: pd.DataFrame
 
     def of(self, *settings: str) -> Tidy:
         """Return the tables of some settings."""
@@ -154,7 +154,7 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     ``finite`` is False if a state, gradient or logit is NaN or infinite. ``spec`` and
     ``thresholds`` are JSON.
     """
-    return _table(map(_run_row, audits))
+    return _table(map(run_row, audits))
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -163,16 +163,15 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
 
 
-def _run_row(audit: Audit) -> dict[str, Any]:
+def run_row(audit: Audit) -> dict[str, Any]:
     """Return the row of an audit in the table of runs."""
-    spec = audit.spec or {"method": audit.method}
+    # Specifications leave out the defaults in `DEPARTURES`. External models have no specification.
+    spec = DEPARTURES | audit.spec if audit.spec else {"method": audit.method}
     options = spec.get("architecture_options") or {}
     last = audit.layers[-1]
-    row = _key(audit)
-    # Specifications leave out the defaults in `DEPARTURES`. External models have no specification.
-    defaults = DEPARTURES if audit.spec else {}
+    row = key_of(audit)._asdict()
     for name in (*_OF_SPEC, *OWN_OPTIONS):
-        row[name] = spec.get(name, defaults.get(name))
+        row[name] = spec.get(name)
     row |= {"width": options.get("width"), "depth": options.get("depth", len(audit.layers) - 1)}
     row |= {"accuracy": audit.headline_acc, "validation_acc": audit.validation_acc}
     row |= _baselines(audit)
@@ -204,10 +203,6 @@ def _run_row(audit: Audit) -> dict[str, Any]:
     return row
 
 
-def _key(audit: Audit) -> dict[str, Any]:
-    return {"setting": audit.setting, "run": audit.run, "seed": audit.seed}
-
-
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -217,16 +212,13 @@ def _baselines(audit: Audit) -> dict[str, Any]:
 
     A run that stopped early has none, because its baselines trained longer.
     """
-    found: dict[str, float | None] = {"own": audit.baselines.own, "bp": audit.baselines.bp}
-    for role, run in audit.baseline_runs.items():
-        found[role] = run.accuracy
-    if audit.stopped_after:
-        found = {}
-    return {
-        "own_frozen_acc": found.get("own"),
-        "bp_frozen_acc": found.get("bp"),
-        "shallow_acc": found.get("shallow"),
+    shallow = audit.baseline_runs.get("shallow")
+    found = {
+        "own_frozen_acc": audit.baselines.own,
+        "bp_frozen_acc": audit.baselines.bp,
+        "shallow_acc": shallow.accuracy if shallow else None,
     }
+    return dict.fromkeys(found) if audit.stopped_after else found
 
 
 def _credits(audit: Audit) -> dict[str, Any]:
@@ -261,7 +253,7 @@ def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
             more = values.pop("more_samples")
             if place < len(audit.credit):
                 values |= audit.credit[place]
-            row = _key(audit)
+            row = key_of(audit)._asdict()
             for name, value in values.items():
                 row[name] = value
                 if isinstance(value, Measured):
@@ -281,15 +273,14 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
         AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its
             run.
     """
-    of_run = dict(zip(map(key_of, audits), audits))
-    frames = [] if paths else [pd.DataFrame(columns=[*TRAJECTORY_COLUMNS, *KEY])]
+    of_run, columns = dict(zip(map(key_of, audits), audits)), [*KEY, *TRAJECTORY_COLUMNS]
+    frames = [] if paths else [pd.DataFrame(columns=columns)]
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         audit, history = of_run[key], read_trajectory(path)
         spec = RunSpec.from_dict(audit.spec or {})
         check_history(history, spec, audit.headline_acc, audit.stopped_after, str(path))
         frames.append(read_table(path).assign(**key._asdict()))
-    table = pd.concat(frames, ignore_index=True)
-    return table[[*KEY, *table.columns.drop(list(KEY))]]
+    return pd.concat(frames, ignore_index=True)[columns]
 
 
 def judged(rows: pd.DataFrame) -> Judgement:

@@ -17,7 +17,6 @@ from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
 _NAME = 22  # characters in a line of a row's label
-_BORDERLINE = style.RING | {"color": "black"}
 _FROZEN = style.MARK | {"markerfacecolor": "white"}
 _BP = {"color": style.GREY, "linestyle": ":", "linewidth": 1}
 _ASKED = style.MARK | {"marker": "|", "markersize": 5}
@@ -59,7 +58,7 @@ def draw(
     entries = {
         "one seed, 95 % interval": style.MARK,
         "mean over seeds": style.MARK | {"marker": "|", "markersize": 8},
-        "borderline (?): interval contains limit": _BORDERLINE,
+        "borderline (?): interval contains limit": style.BORDERLINE,
         "own frozen baseline": _FROZEN,
         "bp+frozen, mean": _BP,
         f"D3 asks for: own frozen + {100 * margin:g} points": _ASKED,
@@ -98,7 +97,7 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
         if row % 2 == 0:
             ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
     inside = runs[runs[f"{check}_borderline"].eq(True)]
-    ax.plot(inside[column], inside["row"], **_BORDERLINE, label="borderline")
+    ax.plot(inside[column], inside["row"], **style.BORDERLINE, label="borderline")
     ax.set_title(f"{kind.label}: {kind.short}", pad=12)
     ax.set_xlabel(style.wrap(kind.axis, 20), fontsize=style.SMALL)
 

@@ -16,7 +16,7 @@ from fa_audit.protocol.checks import CHECKS, four_checks
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.figures import style
-from fa_audit.results.outcomes import withdrawals
+from fa_audit.results.outcomes import firing, withdrawals
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy, judged
 
@@ -46,10 +46,7 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
     """Judge a run from its rows of the runs table, one for each seed."""
     found = judged(seeds)
     fails, against = found.against(THREE), found.against(FOUR)
-    checks = []
-    for label, name in four_checks().items():
-        if found[name].fires or found[name].borderline:
-            checks.append(label + "?" * found[name].borderline)
+    checks = firing(found)
     if not found.finite:
         checks.append("\N{INFINITY}")
     if fails:
@@ -165,14 +162,14 @@ def triangulation(
 
 
 def _seed_values(tidy: Tidy) -> pd.DataFrame:
-    """Return a row per run and seed with all `_MEASURES`; NaN for a missing one.
+    """Return the table of runs with all `_MEASURES`; NaN for a missing one.
 
     A run of one epoch has no loss decrease.
     """
     epochs = tidy.followed().drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
     losses = epochs.groupby(["run", "seed"])["train_loss"].agg(["first", "last", "size"])
     decrease = (losses["first"] - losses["last"]).where(losses["size"] > 1).rename("loss_decrease")
-    return tidy.runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *_MEASURES]]
+    return tidy.runs.merge(decrease, "left", on=["run", "seed"])
 
 
 # --- squares

@@ -90,6 +90,7 @@ _MEAN: Look = {
     "fillstyle": "full",
     "label": "mean over seeds",
 }
+BORDERLINE = RING | {"color": "black"}
 NOUGHT: Look = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
 # Arrows for values that an axis cannot show: label -> marker on a y axis, marker on an x axis, and
 # position as a fraction of the axis. 9 and 8 are matplotlib's arrows to the right and to the left;
@@ -166,7 +167,6 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
     """
     suffix = Path(path).suffix
     metadata = _METADATA[suffix] | {_ORIGIN[suffix]: origin}
-
     content = io.BytesIO()
     with context():
         figure.savefig(content, format=suffix[1:], metadata=metadata)
@@ -206,11 +206,10 @@ def run_styles(runs: Iterable[str]) -> dict[str, Look]:
     return styles
 
 
-def run_entries(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, Look]:
+def run_entries(runs: Collection[str], labels: Mapping[str, str]) -> dict[str, Look]:
     """Return a legend entry for every run, in the order of `runs`."""
-    order = list(runs)
-    looks, entries = run_styles(order), {}
-    for run in order:
+    looks, entries = run_styles(runs), {}
+    for run in runs:
         entries[labels.get(run, run)] = looks[run] | {"linewidth": 0.9, "markersize": 4.5}
     return entries
 
@@ -308,7 +307,7 @@ def log_scale(ax: Axes, axis: str = "y") -> None:
 def percent_scale(ax: Axes, axis: str = "y") -> None:
     """Label fractions on an axis, ``"x"`` or ``"y"``, as percentages."""
     # matplotlib's own formatter prints 40.0% beside 40%.
-    {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(lambda part, _: f"{100 * part:.6g}%")
+    getattr(ax, f"{axis}axis").set_major_formatter(lambda part, _: f"{100 * part:.6g}%")
 
 
 def whole_numbers(ax: Axes, most: int) -> None:

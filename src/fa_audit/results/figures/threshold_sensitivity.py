@@ -19,7 +19,6 @@ from fa_audit.results.tidy import Tidy
 
 _ANYWAY, _ALONE = "0.82", "0.4"  # greys, because colours stand for methods
 _LIMIT = {"color": style.GREY, "linestyle": "--", "linewidth": 0.9}
-_RING = style.RING | {"color": "black"}
 
 
 @style.styled
@@ -55,7 +54,7 @@ def draw(
             evaluated = own & values.notna()
             _curve(ax, row, run, kind, at, values[evaluated], elsewhere[evaluated])
             if runs.loc[own, f"{name}_borderline"].eq(True).any():
-                ax.plot(limit, row, **_RING, label=f"{run}: borderline")
+                ax.plot(limit, row, **style.BORDERLINE, label=f"{run}: borderline")
         if kind.unit == "factor":
             style.log_scale(ax, "x")
         ax.axvline(limit, **_LIMIT, label="limit")
@@ -66,7 +65,7 @@ def draw(
         "fires alone (full height: all networks)": style.AREA | {"color": _ALONE},
         "fires together with another check": style.AREA | {"color": _ANYWAY},
         "the protocol's threshold": _LIMIT,
-        "run has a borderline network": _RING,
+        "run has a borderline network": style.BORDERLINE,
     }
     style.legend_below(figure, entries)
     return figure

@@ -25,6 +25,7 @@ from fa_audit.results.tidy import Tidy
 ACCURACY = Column("accuracy (%)", "accuracy", spread="deviation", scale=100, decimals=1)
 _OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
 _DEEP_COSINE = Column("deep cosine", f"deep_cosine{AT_INPUT}", spread="deviation", decimals=3)
+_NULL_DEVIATION = Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3)
 GROWTH = Column("max growth", "max_growth", "max")
 _GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 
@@ -129,7 +130,7 @@ _PENALTY = (
     ACCURACY,
     _DEEP_COSINE,
     Column("fresh-B null", f"fresh_b_mean{AT_INPUT}", decimals=3),
-    Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3),
+    _NULL_DEVIATION,
     Column("deep rho", f"deep_rho{AT_INPUT}", spread="deviation", decimals=3),
     Column("nudging (nats)", f"deep_nudging{AT_INPUT}"),
     GROWTH,
@@ -172,7 +173,7 @@ _NULL_CALIBRATION = (
     ACCURACY,
     _DEEP_COSINE,
     Column("null mean", f"fresh_b_mean{AT_INPUT}", spread="deviation", decimals=3),
-    Column("null deviation", f"fresh_b_std{AT_INPUT}", decimals=3),
+    _NULL_DEVIATION,
     Column("z", "z", spread="deviation", decimals=1, signed=True),
     Column("clamped cosine", f"deep_clamped_cosine{AT_INPUT}", spread="deviation", decimals=3),
     _GRADIENT,

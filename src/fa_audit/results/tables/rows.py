@@ -14,6 +14,7 @@ from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
 from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.judge import FOUR, NON_FINITE, THREE
+from fa_audit.results.outcomes import firing
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, judged
 
@@ -80,10 +81,7 @@ def _four_check(group: pd.DataFrame) -> str:
 
 def _fires(group: pd.DataFrame) -> str:
     judgement = judged(group)
-    fires = []
-    for label, name in four_checks().items():
-        if judgement[name].fires or judgement[name].borderline:
-            fires.append(label + "?" * judgement[name].borderline)
+    fires = firing(judgement)
     if not judgement.finite:
         fires.append(NON_FINITE)
     return " ".join(fires) or "none"
