@@ -190,7 +190,7 @@ def main() -> None:
     published, tidy = read_published_file(ROOT / FILE), read_measured(MEASURED)
     dataset = cifar10(options.data)
     keys = chosen(sorted(used(published, tidy)))
-    recorded = tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"].dropna()
+    recorded = tidy.work.set_index(KEY).loc[keys]["data_sha256"].dropna()
     if set(recorded) - {dataset.sha256}:
         raise AuditError(
             f"'{options.data}': not the data of the measured runs; expected the published CIFAR-10."

@@ -76,7 +76,7 @@ def add(folder: Path, paths: list[Path], results: Path) -> None:
         audits += [audit for audit in read_packed(packed) if key_of(audit) not in fresh]
     if followed.exists():
         old = read_table(followed)
-        is_fresh = pd.MultiIndex.from_frame(old[list(KEY)]).isin(fresh)
+        is_fresh = pd.MultiIndex.from_frame(old[KEY]).isin(fresh)
         history = pd.concat([history, old[~is_fresh]], ignore_index=True)
     write_packed(packed, sorted(audits, key=key_of))
     write_tables({followed: history.sort_values([*KEY, "epoch", "layer"])})

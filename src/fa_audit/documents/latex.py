@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from fa_audit.documents.document import Document, capital
 from fa_audit.documents.formats import Dialect, Table, one_line, rendered, right_aligned
 
-_PACKAGES = "booktabs,graphicx"
+_NEEDS = r"% needs \usepackage{booktabs,graphicx}"
 LONG = 40  # a column breaks into lines if one of its texts has more characters
 _SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
@@ -74,14 +74,14 @@ def to_latex(table: Table) -> str:
     """
     title, stop, notes = one_line(table.caption).partition(". ")
     lines = [f"% {comment}" for comment in table.origin.split("; ") if comment]
-    lines += [rf"% needs \usepackage{{{_PACKAGES}}}", r"\begin{table}[htbp]", r"\centering\small"]
+    lines += [_NEEDS, r"\begin{table}[htbp]", r"\centering\small"]
     if title:
         caption = escape_latex(title + stop.strip())
         label = rf"\label{{tab:{table.name}}}" if table.name else ""
         lines.append(rf"\caption{{{caption}}}{label}")
-    columns = list(zip(*table.rows)) or [()] * len(table.columns)
     kinds = ""
-    for right, cells in zip(right_aligned(table), columns):
+    for index, right in enumerate(right_aligned(table)):
+        cells = [row[index] for row in table.rows]
         longest = max((len(cell) for cell in cells if isinstance(cell, str)), default=0)
         kinds += r"p{5cm}" if longest > LONG else "lr"[right]
     lines += [rf"{_BEGIN}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
@@ -99,7 +99,7 @@ def _row(cells: Iterable[str]) -> str:
 def document_to_latex(document: Document) -> str:
     r"""Format a document as a ``\subsection*`` for ``\input``."""
     lines = [
-        rf"% needs \usepackage{{{_PACKAGES}}}",
+        _NEEDS,
         rf"\subsection*{{{_breakable(document.title)}}}",
         _breakable(capital(document.lead)),
     ]

@@ -86,7 +86,7 @@ def _scope(audit: Audit) -> str:
         text += f", with {100 * share:.3g} % of the parameters between them"
     text += "."
     if audit.about.get("partial"):
-        past = percent(max(share or 0 for share in audit.about["past"]))
+        past = percent([max(share or 0 for share in audit.about["past"])])
         text += f" Partial: up to {past} of the outputs' dependence on the inputs bypasses states."
     return text
 
@@ -167,12 +167,12 @@ def _detail_sections(judgement: Judgement) -> Iterator[Section]:
 def _accuracies(judgement: Judgement) -> Iterator[Entry]:
     audits = judgement.networks
     first = audits[0].baselines
-    own = percent(*(audit.baselines.own for audit in audits))
+    own = percent(audit.baselines.own for audit in audits)
     if first.own is not None:
         own += f" ({first.own_name})"
-    yield Entry("accuracy", percent(*(audit.headline_acc for audit in audits)))
+    yield Entry("accuracy", percent(audit.headline_acc for audit in audits))
     yield Entry("frozen baseline", own)
-    yield Entry("bp+frozen", percent(*(audit.baselines.bp for audit in audits)))
+    yield Entry("bp+frozen", percent(audit.baselines.bp for audit in audits))
     flags = "; ".join(grouped(judgement, lambda audit: audit.judgement.flags))
     yield Entry("flags", flags or "none")
     if audits[0].first_flags:

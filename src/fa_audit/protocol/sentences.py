@@ -6,6 +6,7 @@ torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from fa_audit.documents.document import NBSP, capital
@@ -175,8 +176,8 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
             low, high = found.interval
             around = f", 95{NBSP}% interval {low:.3g} to {high:.3g}"
         return f"{kind.quantity} {value:.3g}{around}, {kind.bound} {_limit(found)}{of}"
-    accuracy = percent(*(audit.headline_acc for audit in judgement.networks))
-    frozen = percent(*(getattr(audit.baselines, kind.baseline) for audit in judgement.networks))
+    accuracy = percent(audit.headline_acc for audit in judgement.networks)
+    frozen = percent(getattr(audit.baselines, kind.baseline) for audit in judgement.networks)
     around = "no interval"
     if found.interval is not None:
         low, high = (f"{100 * end:.1f}" for end in found.interval)
@@ -187,7 +188,7 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
     )
 
 
-def percent(*fractions: float | None) -> str:
+def percent(fractions: Iterable[float | None]) -> str:
     """Return the mean of the known fractions in percent."""
     known = [fraction for fraction in fractions if fraction is not None]
     return f"{100 * sum(known) / len(known):.1f}{NBSP}%" if known else "unknown"

@@ -49,7 +49,8 @@ def artefact_entry(
     entry = {"kind": name} | entries[name]
     settings = grid.named(entry["settings"])
     named = set(settings)
-    for member in (grid.settings[setting] for setting in settings):
+    for setting in settings:
+        member = grid.settings[setting]
         for run in (*member.runs, *member.baselines):
             named |= {run, parse_run(run).method}
     labels = {name: text for name, text in config.get("labels", {}).items() if name in named}

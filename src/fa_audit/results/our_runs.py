@@ -25,7 +25,6 @@ from fa_audit.results.judging import Measured
 from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
 
-Spec = Mapping[str, Any]
 _ABSENT = "none"  # stands for a missing answer
 
 
@@ -56,7 +55,7 @@ class OurRuns:
                 for name in names:
                     self._same[name].append(key)
 
-    def measured(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
+    def measured(self, entry: Entry, specs: Mapping[str, Mapping[str, Any]]) -> Measured:
         """Return the measured values of an entry's quantity, by run and seed.
 
         Args:
@@ -114,11 +113,11 @@ def _first_below(tidy: Tidy) -> list[Any]:
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])
-    last = rows.groupby([*KEY, "epoch"]).tail(1).set_index(list(KEY))
+    last = rows.groupby([*KEY, "epoch"]).tail(1).set_index(KEY)
     scaled = last["grad_norm"].astype(float) * BATCH / 1024
     norms = last["grad_norm_1024"].astype(float).fillna(scaled)
     below = last["epoch"][norms < PAPER_LIMITS["reference"]]
-    first = below.groupby(list(KEY)).min().to_dict()
+    first = below.groupby(KEY).min().to_dict()
     followed = set(norms.dropna().index)
-    keys = tidy.runs[list(KEY)].itertuples(index=False, name=None)
+    keys = tidy.runs[KEY].itertuples(index=False, name=None)
     return [first.get(key) if key in followed else _ABSENT for key in keys]

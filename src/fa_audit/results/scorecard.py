@@ -48,7 +48,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     for key in found:
         if key not in known:
             raise unknown("entry", key, known, where=str(path))
-    return dict(found)
+    return found
 
 
 # --- the rows

@@ -17,7 +17,6 @@ from fa_audit.protocol.judge import Judgement, judge
 
 # Keys of an external model's entry that may differ between its seeds.
 _OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")
-SHOWN = 3  # differences in one message
 ABSENT = "absent"
 
 
@@ -68,7 +67,7 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
         if found:
             raise AuditError(
                 f"{audit.path}: another run than {first.path}; it differs in "
-                f"{listed(found, SHOWN)}."
+                f"{listed(found, 3)}."
                 " Expected audits that differ only in the seed. Make one report for each run."
             )
     if first.unit == "file":

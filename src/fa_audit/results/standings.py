@@ -27,7 +27,7 @@ def with_standings(tidy: Tidy) -> Tidy:
     Raises:
         AuditError: all runs are baselines.
     """
-    runs = _with_baselines(tidy.runs.sort_values(list(KEY)))
+    runs = _with_baselines(tidy.runs.sort_values(KEY))
     if runs.empty:
         raise AuditError("board: found baselines only; expected runs of a rule.")
     rules = runs["run"].str.replace(TRAINING, "", regex=True)
@@ -53,19 +53,16 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     # Of several baselines the most accurate counts: a weak one would make the margin too large.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
     keys = runs[["setting", "seed", "method"]]
-    baselines = {}
-    for name, check, asked in (
-        ("own_frozen", "depth", keys),
-        ("bp_frozen", "depth_strict", keys.assign(method="bp")),
+    columns = {}
+    for name, margin, check, asked in (
+        ("own_frozen", "margin", "depth", keys),
+        ("bp_frozen", "bp_margin", "depth_strict", keys.assign(method="bp")),
     ):
         own = runs[f"{name}_acc"].where(runs[f"{check}_fires"].notna())
         found = measured.reindex(pd.MultiIndex.from_frame(asked)).to_numpy(float)
-        baselines[name] = pd.Series(found, runs.index).where(is_whole).fillna(own)
-    margins = {
-        "margin": runs["accuracy"] - baselines["own_frozen"],
-        "bp_margin": runs["accuracy"] - baselines["bp_frozen"],
-    }
-    return runs.assign(**baselines, **margins)[~is_frozen & ~shallow]
+        columns[name] = pd.Series(found, runs.index).where(is_whole).fillna(own)
+        columns[margin] = runs["accuracy"] - columns[name]
+    return runs.assign(**columns)[~is_frozen & ~shallow]
 
 
 def ranks(accuracies: pd.DataFrame) -> dict[str, int]:

@@ -28,7 +28,7 @@ from fa_audit.protocol.judge import RULES, Judgement, judge
 from fa_audit.results.seed_group import check_spec, group_of
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
-KEY = RunKey._fields
+KEY = list(RunKey._fields)  # a list, since pandas takes a tuple for one column
 WORK = (
     "seconds",
     "device",
@@ -119,8 +119,8 @@ class Tidy:
     def mean_of_blocks(self, name: str) -> pd.Series:
         """Average a column of `layers` over blocks that have a value, for each row of `runs`."""
         layers = self.layers.reindex(columns=[*KEY, name])  # missing if no audit has credits
-        means = layers.groupby(list(KEY))[name].mean()
-        keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
+        means = layers.groupby(KEY)[name].mean()
+        keys = pd.MultiIndex.from_frame(self.runs[KEY])
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
 
 
@@ -172,9 +172,13 @@ def run_row(audit: Audit) -> dict[str, Any]:
     row = key_of(audit)._asdict()
     for name in (*_OF_SPEC, *OWN_OPTIONS):
         row[name] = spec.get(name)
-    row |= {"width": options.get("width"), "depth": options.get("depth", len(audit.layers) - 1)}
-    row |= {"accuracy": audit.headline_acc, "validation_acc": audit.validation_acc}
-    row |= _baselines(audit)
+    row |= {
+        "width": options.get("width"),
+        "depth": options.get("depth", len(audit.layers) - 1),
+        "accuracy": audit.headline_acc,
+        "validation_acc": audit.validation_acc,
+        **_baselines(audit),
+    }
     for name, of in IDENTITY.items():
         row[f"identity_{name}"] = value_of(dict(last), of)
     row |= _credits(audit)
@@ -188,19 +192,27 @@ def run_row(audit: Audit) -> dict[str, Any]:
             f"{name}_interval_high": high,
             f"{name}_borderline": found.borderline,
         }
-    # If the gradient's norm is not finite, D2 has no value, but `grad_norm_last` has the norm.
-    row |= {"hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm}
-    row["scale_free_last"] = last.scale_free
+    row |= {
+        "hidden_norm_last": last.hidden_norm,
+        # If this norm is not finite, D2 has no value, but the column has the norm.
+        "grad_norm_last": last.grad_norm,
+        "scale_free_last": last.scale_free,
+    }
     judgement = audit.judgement
     for name, rule in RULES.items():
         row[name] = judgement.verdict(rule)
         row[f"{name}_borderline"] = judgement.is_borderline(rule)
-    row |= {"baseline": audit.baselines.own_name, "flags": "; ".join(judgement.flags)}
-    row |= {"finite": audit.finite, "samples": audit.samples, **audit.first_flags}
-    row |= {"stopped_after": audit.stopped_after, "digest": audit.digest}
-    row["spec"] = None if audit.spec is None else _json(audit.spec)
-    row["thresholds"] = _json(audit.thresholds.limits)
-    return row
+    return row | {
+        "baseline": audit.baselines.own_name,
+        "flags": "; ".join(judgement.flags),
+        "finite": audit.finite,
+        "samples": audit.samples,
+        **audit.first_flags,
+        "stopped_after": audit.stopped_after,
+        "digest": audit.digest,
+        "spec": None if audit.spec is None else _json(audit.spec),
+        "thresholds": _json(audit.thresholds.limits),
+    }
 
 
 def _json(value: Any) -> str:
@@ -273,7 +285,8 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
         AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its
             run.
     """
-    of_run, columns = dict(zip(map(key_of, audits), audits)), [*KEY, *TRAJECTORY_COLUMNS]
+    of_run = dict(zip(map(key_of, audits), audits))
+    columns = [*KEY, *TRAJECTORY_COLUMNS]
     frames = [] if paths else [pd.DataFrame(columns=columns)]
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         audit, history = of_run[key], read_trajectory(path)
@@ -401,7 +414,7 @@ def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:
     if missing or (texts and len(table)):
         raise AuditError(f"{expected}; found no numbers in {listed(sorted(missing | texts), 3)}.")
     of_run = dict(zip(map(key_of, audits), audits))
-    for key, own in table.groupby(list(KEY), sort=False):
+    for key, own in table.groupby(KEY, sort=False):
         audit = of_run.get(RunKey(*key))
         if audit is None:
             raise AuditError(f"{expected}; found {RunKey(*key)}.")

@@ -46,14 +46,14 @@ def draw(
     axes = figure.subplots(1, len(four_checks()), sharey=True)
     margin = thresholds.limits["depth_margin"]
     for ax, check in zip(axes, four_checks().values()):
-        if CHECKS[check].unit == "points":
-            _panel(ax, runs, order, check, "accuracy")
-            _baselines(ax, runs, margin)
-            continue
-        if CHECKS[check].unit == "factor":
+        unit = CHECKS[check].unit
+        if unit == "factor":
             style.log_scale(ax, "x")
-        _panel(ax, runs, order, check, CHECKS[check].column)
-        style.limit_line(ax, check, thresholds, axis="x")
+        _panel(ax, runs, order, check)
+        if unit == "points":
+            _baselines(ax, runs, margin)
+        else:
+            style.limit_line(ax, check, thresholds, axis="x")
     style.name_rows(axes[0], names)
     entries = {
         "one seed, 95 % interval": style.MARK,
@@ -74,11 +74,13 @@ def _name(label: str, seeds: pd.DataFrame) -> str:
     return f"{style.wrap(label, _NAME)}\n{style.wrap(verdict, _NAME)}"
 
 
-def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, column: str) -> None:
+def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str) -> None:
     """Draw a point per run and seed with its interval, and a bar at each run's mean."""
     kind = CHECKS[check]
+    column = kind.column
     low, high = runs[f"{check}_interval_low"], runs[f"{check}_interval_high"]
-    if column == "accuracy":
+    if kind.unit == "points":
+        column = "accuracy"
         # Shift the margin's interval to the accuracy. If D3 is borderline, the shifted interval
         # contains the tick, the accuracy that D3 asks for.
         frozen = runs[f"{kind.baseline}_frozen_acc"]
@@ -88,12 +90,12 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str, colum
         own = runs[runs["run"] == run]
         colour = looks[run]["color"]
         style.points(ax, own, column, "row", looks[run], label=run, axis="x")
-        interval = {"color": colour, "linewidth": 0.6, "alpha": 0.7, "label": "interval"}
-        ax.plot([low[own.index], high[own.index]], [own["row"], own["row"]], **interval)
+        ends, rows = [low[own.index], high[own.index]], [own["row"], own["row"]]
+        ax.plot(ends, rows, color=colour, linewidth=0.6, alpha=0.7, label="interval")
         if len(own) > 1:
             mean = own[column].mean()
-            bar = {"color": colour, "linewidth": 1, "label": "mean"}
-            ax.plot([mean, mean], [row - 0.34, row + 0.34], **bar)
+            bar = [row - 0.34, row + 0.34]
+            ax.plot([mean, mean], bar, color=colour, linewidth=1, label="mean")
         if row % 2 == 0:
             ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
     inside = runs[runs[f"{check}_borderline"].eq(True)]

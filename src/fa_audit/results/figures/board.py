@@ -59,8 +59,11 @@ def draw(
         style.name_rows(panels[0], names[row])
         for ax in panels[len(pairs[row]) :]:
             ax.remove()
-    entries = {"trained": _TRAINED, "own frozen blocks": _FROZEN}
-    entries["95 % interval over seeds"] = _INTERVAL
+    entries = {
+        "trained": _TRAINED,
+        "own frozen blocks": _FROZEN,
+        "95 % interval over seeds": _INTERVAL,
+    }
     style.legend_below(figure, entries, fontsize=_TEXT)
     return figure
 

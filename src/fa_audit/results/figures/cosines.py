@@ -88,9 +88,7 @@ def _by_layer(
     table = tidy.layers.sort_values("layer", kind="stable")
     # A norm's marker is hollow if the gradient at its state is below the limit. A cosine's marker is
     # hollow if the gradient that the credit is compared with, at the block's output, is below it.
-    below = pd.Series(
-        CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor), table.index
-    )
+    below = CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor)
     # A block's output is the state of the next row.
     output = below.groupby([table[key] for key in KEY]).shift(-1, fill_value=False).astype(bool)
     table = table.assign(grad_norm_hollow=below, cosine_hollow=output, growth_hollow=False)

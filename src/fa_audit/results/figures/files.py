@@ -40,8 +40,16 @@ def write_figure(
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])
-    words = {"title": entry["title"], "labels": names(tidy.runs["run"].unique(), entry["labels"])}
-    figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=_limits(tidy))
+    figure = call(
+        "figure",
+        FIGURES,
+        entry["kind"],
+        Figure,
+        tidy,
+        title=entry["title"],
+        labels=names(tidy.runs["run"].unique(), entry["labels"]),
+        thresholds=_limits(tidy),
+    )
     if entry.get("wide"):
         figure.set_size_inches(WIDE, figure.get_figheight())
     for path in figures:

@@ -53,7 +53,7 @@ def outcome_of(seeds: pd.DataFrame) -> Outcome:
         name = "FAIL"
     elif against:
         name = "walk-back"
-    elif fails is None or against is None:
+    elif None in (fails, against):
         name = "incomplete"
     else:
         name = "pass"

@@ -43,10 +43,10 @@ def trajectories(
     # The rank of a curve, and the rings on it, are those of its longest training.
     until = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs = tidy.runs.assign(run=tidy.runs["run"].map(whole), until=until)
-    runs = runs.sort_values("until", kind="stable").drop_duplicates(list(KEY), keep="last")
+    runs = runs.sort_values("until", kind="stable").drop_duplicates(KEY, keep="last")
     states = _last_states(tidy)
     states = states.assign(run=states["run"].map(whole)).drop_duplicates([*KEY, "epoch"])
-    states = states.merge(runs[[*KEY, *_FIRST_FLAGS.values()]], "left", on=list(KEY))
+    states = states.merge(runs[[*KEY, *_FIRST_FLAGS.values()]], "left", on=KEY)
     order = rank_runs(runs)
     figure = style.new_figure(title, height=0.7 + 1.6 * len(tidy.settings))
     panels = figure.subplots(len(tidy.settings), len(_PANELS), squeeze=False)
@@ -138,8 +138,8 @@ def penalty_rescue(
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
     figure = style.new_figure(title, height=4.9)
     above, below = figure.add_gridspec(2, 1, height_ratios=[2, 1.2])
-    shared = {"sharex": True, "sharey": "row", "squeeze": False}
-    over_time = above.subgridspec(2, len(penalties)).subplots(**shared)
+    grid = above.subgridspec(2, len(penalties))
+    over_time = grid.subplots(sharex=True, sharey="row", squeeze=False)
     _over_time(over_time, tidy, order, penalties)
     for ax in over_time[1]:
         is_last = ax is over_time[1, -1]

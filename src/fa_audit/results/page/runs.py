@@ -73,8 +73,9 @@ def _percent(fractions: Sequence[float | None], *, signed: bool = False) -> Numb
     if not known:
         return Number(None)
     summary = summarise(known)
-    counts = {"measured": len(known), "of": len(fractions)}
-    return Number(summary.mean, 1, summary.deviation, signed, **counts)
+    return Number(
+        summary.mean, 1, summary.deviation, signed, measured=len(known), of=len(fractions)
+    )
 
 
 def read_runs(
