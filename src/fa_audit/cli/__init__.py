@@ -52,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.path.append(os.getcwd())
             options = parser.parse_args(arguments)
             logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
-            status = _run(options)
+            failed = _run(options)
             if sys.stdout:  # a shell may have closed it
                 sys.stdout.flush()
-            return status
+            return 1 if failed else 0
     except BrokenPipeError:
         # `| head` closed the pipe; without this the interpreter's last flush would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,8 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Run a command.
+def _run(options: argparse.Namespace) -> bool | None:
+    """Run a command; return true if it failed without an error.
 
     Raises:
         AuditError: user code ended the program, which would otherwise look like success.

@@ -123,7 +123,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _audit(options: argparse.Namespace) -> int:
+def _audit(options: argparse.Namespace) -> None:
     is_file = Path(options.checkpoint).exists()
     is_model = ":" in options.checkpoint and not is_file
     if not is_model and not is_file and not options.checkpoint.endswith(".safetensors"):
@@ -150,7 +150,6 @@ def _audit(options: argparse.Namespace) -> int:
         print(report)
         if options.details:
             print(f"\n{report.details()}")
-    return 0
 
 
 def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
@@ -251,7 +250,7 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
             f"{checkpoint}: found a folder; expected the .safetensors file of a training, such as"
             f" {such}, or a function that returns a model: my_file:make_model."
         )
-    given: dict[str, Path] = {}
+    given = {}
     for kind, ending in (("sidecar", ".json"), ("trajectory", ".csv")):
         path = checkpoint.with_suffix(ending)
         if path.exists():

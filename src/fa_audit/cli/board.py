@@ -78,7 +78,7 @@ def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> No
     )
 
 
-def _board(options: argparse.Namespace) -> int:
+def _board(options: argparse.Namespace) -> None:
     from fa_audit.documents.formats import to_text
     from fa_audit.experiments.config_file import load_config
     from fa_audit.protocol.checks import CHECKS, four_checks
@@ -102,10 +102,9 @@ def _board(options: argparse.Namespace) -> int:
         checks = ", ".join(CHECKS[name].title for name in four_checks().values())
         print(to_text(board(tidy, title="", labels=labels, narrow=True)))
         print(_KEY.format(checks=checks))
-    return 0
 
 
-def _draw(options: argparse.Namespace) -> int:
+def _draw(options: argparse.Namespace) -> bool | None:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.read_grid import read_grid
     from fa_audit.results.artefacts import KINDS, artefacts_from
@@ -130,10 +129,10 @@ def _draw(options: argparse.Namespace) -> int:
             print(options.output / name)
     # With --only, some figures may have no run to show.
     needed = 1 if options.only else len(made)
-    return int(drawn < needed)
+    return drawn < needed
 
 
-def _draw_audits(options: argparse.Namespace) -> int:
+def _draw_audits(options: argparse.Namespace) -> None:
     from fa_audit.results.artefacts import shown_of_audits, write_shown
     from fa_audit.results.own_audits import read_own, user_audits
 
@@ -151,4 +150,3 @@ def _draw_audits(options: argparse.Namespace) -> int:
             print(f"fa-audit: {text}.", file=sys.stderr)
     more = {"wide": options.wide}
     print(*write_shown(shown_of_audits(tidy), options.audits, options.output, more), sep="\n")
-    return 0

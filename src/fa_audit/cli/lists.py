@@ -34,18 +34,16 @@ def list_parser(parser: argparse.ArgumentParser) -> None:
     completed(names, [*METHODS, *ARCHITECTURES, *DATASETS])
 
 
-def _list(options: argparse.Namespace) -> int:
-    for kind, registry in KINDS.items():
-        if options.kind not in (None, kind):
-            continue
-        if options.kind is None:
+def _list(options: argparse.Namespace) -> None:
+    kinds = [options.kind] if options.kind else KINDS
+    for kind in kinds:
+        if not options.kind:
             print(f"{kind}:")
-        for name in options.names or registry:
+        for name in options.names or KINDS[kind]:
             print(f"{name:<17} {_summary(kind, name)}")
             if kind == "architectures":
                 defaults = architecture_options(name).items()
                 print(" " * 17, "options:", ", ".join(f"{key}={value}" for key, value in defaults))
-    return 0
 
 
 def _summary(kind: str, name: str) -> str:

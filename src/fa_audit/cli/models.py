@@ -70,7 +70,7 @@ def _size(text: str) -> int:
     return int(text)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> bool:
     from fa_audit.testing import CHECKS, conformance, promise_of
 
     found = conformance(options.method)
@@ -81,10 +81,10 @@ def _check(options: argparse.Namespace) -> int:
         print(f"FAILED  {name:<14} {finding}")
     passed, failed = len(found.passed), len(found.findings)
     print(f"{found.name}: {passed} of {len(CHECKS)} checks passed, {failed} failed")
-    return 1 if failed else 0
+    return failed > 0
 
 
-def _describe(options: argparse.Namespace) -> int:
+def _describe(options: argparse.Namespace) -> None:
     import torch
 
     from fa_audit.audit.model_audit import build_model
@@ -109,4 +109,3 @@ def _describe(options: argparse.Namespace) -> int:
     print("\n\n".join(map(str, shown)))
     if len(found) > len(shown):
         print(f"\n# --all prints {len(found) - len(shown)} more")
-    return 0

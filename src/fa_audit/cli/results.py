@@ -74,7 +74,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _report(options: argparse.Namespace) -> int:
+def _report(options: argparse.Namespace) -> None:
     from fa_audit.core.registry import load
     from fa_audit.methods import METHODS
 
@@ -95,16 +95,15 @@ def _report(options: argparse.Namespace) -> int:
         text = DOCUMENTS[options.format](report(read_seeds(options.audits)))
     if path is None:
         print(text, end="")
-        return 0
+        return
     check_output(path, options.audits)
     write_text(path, text)
     # Print the path, since the user may not know the default one.
     if options.html:
         print(path)
-    return 0
 
 
-def _scorecard(options: argparse.Namespace) -> int:
+def _scorecard(options: argparse.Namespace) -> None:
     from fa_audit.experiments.published import read_published_file
     from fa_audit.results.measured import measured_folder, read_measured, settings_in
     from fa_audit.results.scorecard import read_explanations, scorecard
@@ -124,4 +123,3 @@ def _scorecard(options: argparse.Namespace) -> int:
         print(f"{text}: {summary_line(rows)}")
     else:
         print(to_markdown(published, rows), end="")
-    return 0

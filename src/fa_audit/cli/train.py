@@ -17,9 +17,6 @@ from fa_audit.experiments.spec import PAPER, RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
-# Kinds of device on which a repeated run gives the same bits.
-_DEVICES = ("cpu", "cuda")
-
 
 def train_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit train`."""
@@ -87,7 +84,7 @@ def data_path(options: argparse.Namespace) -> Path:
     return path
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> None:
     from fa_audit.core.numerics import set_numerics
     from fa_audit.data.dataset import load_dataset
     from fa_audit.experiments.origins import run_code
@@ -125,7 +122,6 @@ def _train(options: argparse.Namespace) -> int:
         resume=resume,
         device=options.device,
     )
-    return 0
 
 
 def _check_device(device: str) -> None:
@@ -137,9 +133,11 @@ def _check_device(device: str) -> None:
         raise AuditError(
             f"device: '{device}' is not available here ({first_line(error)})."
         ) from error
-    if kind not in _DEVICES:
-        expected = f"one of {', '.join(_DEVICES)}, or cuda:1 and the like"
-        raise AuditError(f"device: found '{device}'; expected {expected}.")
+    # Kinds of device on which a repeated run gives the same bits.
+    if kind not in ("cpu", "cuda"):
+        raise AuditError(
+            f"device: found '{device}'; expected one of cpu, cuda, or cuda:1 and the like."
+        )
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:

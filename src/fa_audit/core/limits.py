@@ -31,7 +31,7 @@ def check_address_space() -> None:
     if limit == resource.RLIM_INFINITY:
         return
     done = subprocess.run(
-        [sys.executable, "-c", "import torch"], capture_output=True, text=True, errors="replace"
+        [sys.executable, "-c", "import torch"], capture_output=True, errors="replace"
     )
     if done.returncode:
         why = done.stderr.strip().rpartition("\n")[2]

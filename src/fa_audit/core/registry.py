@@ -29,7 +29,7 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
     files = relative.with_suffix(".py"), relative / "__init__.py"
     candidates = (Path(folder) / file for folder in folders for file in files)
     # Path.is_file would raise for names that are too long for the system.
-    return next((path for path in candidates if os.path.isfile(path)), None)
+    return next(filter(os.path.isfile, candidates), None)
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
@@ -162,10 +162,15 @@ def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
 
 
 EXTRAS = {  # package -> the extra that installs it
-    **dict.fromkeys(("matplotlib", "pandas", "scipy", "yaml"), "plots"),
+    "matplotlib": "plots",
+    "pandas": "plots",
+    "scipy": "plots",
+    "yaml": "plots",
     "jinja2": "report",
-    **dict.fromkeys(("accelerate", "transformers"), "transformers"),
-    **dict.fromkeys(("sklearn", "torchvision"), "datasets"),
+    "accelerate": "transformers",
+    "transformers": "transformers",
+    "sklearn": "datasets",
+    "torchvision": "datasets",
     "argcomplete": "completion",
     "lightning": "lightning",
 }

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +75,14 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
     settings = config.get("settings")
     if not isinstance(settings, dict):
         return
-    files: dict[str, tuple[dict[str, Any], LineOf]] = {}
+    parsed = cache(_parsed)
     for name, entry in settings.items():
         if not isinstance(entry, dict) or "select" not in entry:
             continue
         where = f"{line_of(f'settings.{name}') or path}: settings.{name}.select"
         source, _, selected = str(entry["select"]).partition(":")
         selected = selected or str(name)
-        if source not in files:
-            files[source] = _parsed(_file_above(path, source, where))
-        content, lines = files[source]
+        content, lines = parsed(_file_above(path, source, where))
         known = content.get("settings")
         found = known.get(selected) if isinstance(known, dict) else None
         if not isinstance(found, dict):

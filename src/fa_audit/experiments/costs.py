@@ -10,6 +10,7 @@ import contextlib
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,15 +65,16 @@ class Costs:
 
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
-    def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Estimate the hours of a training; None if nothing similar was measured.
+    def training_hours(self, spec: RunSpec, *devices: str) -> Hours | None:
+        """Estimate the hours of a training on the first of `devices` that has a row for it; None if
+        nothing similar was measured.
 
         The estimate uses the first of these that was measured on the network: the same training,
         its method without frozen blocks, and backpropagation, whose time is multiplied by the
         method's declared `relative_time`. Penalties and random targets add next to nothing. A
         training of no epochs needs no measurement.
         """
-        row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
+        row, exact, unmeasured = self._row(spec, "seconds_per_epoch", *devices)
         start = row.get("start_seconds", 0)
         # An untrained network costs only its start, however long an epoch would take.
         if spec.last_epoch == 0:
@@ -82,31 +84,29 @@ class Costs:
         seconds = row["seconds_per_epoch"] * spec.last_epoch * unmeasured.relative_time
         return Hours((start + seconds) / 3600, exact)
 
-    def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Return the hours of an audit, which hardly depend on the method; None for an unmeasured
-        network.
+    def audit_hours(self, spec: RunSpec, *devices: str) -> Hours | None:
+        """Return the hours of an audit, which hardly depend on the method, on the first of
+        `devices` that has a row for it; None for an unmeasured network.
         """
-        row, _, _ = self._row(spec, device, "seconds_per_audit")
+        row, _, _ = self._row(spec, "seconds_per_audit", *devices)
         if not row:
             return None
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to request for a training, from a CPU row if `device` has no row."""
-        hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
+        hours = self.training_hours(spec, device, "cpu")
         guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
         return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to request for an audit, from a CPU row if `device` has no row."""
-        hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
+        hours = self.audit_hours(spec, device, "cpu")
         return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory for a training, from a CPU row if `device` has no row."""
-        row, _, unmeasured = self._row(spec, device, "memory_mb")
-        if not row:
-            row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
+        row, _, unmeasured = self._row(spec, "memory_mb", device, "cpu")
         return max(2000, round(1.25 * row.get("memory_mb", 0))) + unmeasured.memory_mb
 
     def audit_memory_mb(self, spec: RunSpec, device: str) -> int:
@@ -120,24 +120,25 @@ class Costs:
         tensors, plus that of CUDA.
         """
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
-            row, _, unmeasured = self._row(spec, device, name)
+            row, _, unmeasured = self._row(spec, name, device)
             if row:
                 return row[name] + more + unmeasured.memory_mb
         return 0
 
-    def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
-        """Return the nearest measured row with entry `name`, whether it was measured for exactly
-        this run, and the method's declared costs if the row is backpropagation's or empty.
+    def _row(self, spec: RunSpec, name: str, *devices: str) -> tuple[Row, bool, MethodInfo]:
+        """Return the nearest measured row with entry `name`, on the first of `devices` that has
+        any; whether it was measured for exactly this run; and the method's declared costs if the
+        row is backpropagation's or empty.
         """
-        own = spec.to_dict()
+        own, declared = spec.to_dict(), stated(spec.method)
         plain = own | {"frozen_blocks": 0, "shallow": False}
-        for method, unmeasured in ((spec.method, MethodInfo()), ("bp", stated(spec.method))):
-            for nearest in (own, plain):
-                values = nearest | {"method": method}
-                row = self.rows[device].get(cost_key(values), {})
-                if name in row:
-                    return row, values == own, unmeasured
-        return {}, False, stated(spec.method)
+        methods = (spec.method, MethodInfo()), ("bp", declared)
+        for device, (method, unmeasured), nearest in product(devices, methods, (own, plain)):
+            values = nearest | {"method": method}
+            row = self.rows[device].get(cost_key(values), {})
+            if name in row:
+                return row, values == own, unmeasured
+        return {}, False, declared
 
 
 def _minutes(hours: float) -> int:

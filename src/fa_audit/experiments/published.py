@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -20,17 +19,16 @@ from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.provided import provided
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.config import RunName, Seed, Text
-from fa_audit.experiments.config_file import LineOf, load_config
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.read_grid import NO_LINES, read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
 
 FILE = "reference/published.yaml"
-_SEEDS = (42, 123, 456)
 PAPER_LIMITS = {
     name: limit for name, limit in DiagnosticThresholds().limits.items() if name != "saturation"
 }
@@ -123,7 +121,7 @@ class Entry(Strict):
     over: RunName | None = None
     n: int = Field(ge=1)
     values: dict[Seed, float | _Answer] = Field({})
-    seeds: Different[Seed] = Field(list(_SEEDS), min_length=1)
+    seeds: Different[Seed] = Field([42, 123, 456], min_length=1)
     source: Text
     claim: Text | None = None
     repeats: Text | None = None
@@ -202,9 +200,8 @@ class Entry(Strict):
         if self.quantity not in known:
             of = f"quantity of {' and '.join(self.places) or 'a run'}"
             raise unknown(of, self.quantity, known, where="published numbers")
-        if self.samples != BATCH and (self.quantity, self.samples) not in product(
-            OF_SAMPLES, SAMPLES
-        ):
+        measured = self.quantity in OF_SAMPLES and self.samples in SAMPLES
+        if self.samples != BATCH and not measured:
             raise AuditError(f"{self.quantity} of {self.samples} samples is not measured.")
         answers = list(map(plain, self.answers))
         if self.kind == "verdict" and self.published not in answers:
@@ -331,20 +328,16 @@ def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
     return json.dumps({**spec, "seed": seed}, sort_keys=True)
 
 
-def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> Published:
+def read_published(raw: Any) -> Published:
     """Check the parsed file of published numbers.
-
-    Args:
-        where: the file's name.
-        line_of: the line of every value in it, as `load_config` returns it.
 
     Raises:
         AuditError: lists the first five problems, each with its place.
     """
-    return validated(Published, raw, where, line_of)
+    return validated(Published, raw, FILE)
 
 
 def read_published_file(path: str | Path) -> Published:
     """Read a file of published numbers; errors as in `read_published` and `load_config`."""
     raw, line_of = load_config(provided(path))
-    return read_published(raw, str(path), line_of)
+    return validated(Published, raw, str(path), line_of)

@@ -108,19 +108,19 @@ def promise_of(check: Callable[[Subject], None]) -> str:
 
 
 def _subject(method: str | type[Method] | Method) -> Subject:
-    found = load_method(method) if isinstance(method, str) else method
-    if isinstance(found, type):
+    if isinstance(method, str):
+        return Subject(load_method(method), method)
+    if isinstance(method, type):
         try:
-            found = found()
+            method = method()
         except TypeError as error:
             advice = "Give every constant a default, or pass an instance."
-            raise AuditError(f"{found}: {error}. {advice}") from error
-    if not isinstance(found, Method):
+            raise AuditError(f"{method}: {error}. {advice}") from error
+    if not isinstance(method, Method):
         raise AuditError(
-            f"method: found {found!r}; expected a name, a Method class or an instance of one."
+            f"method: found {method!r}; expected a name, a Method class or an instance of one."
         )
-    place = f"{type(found).__module__}:{type(found).__qualname__}"
-    return Subject(found, method if isinstance(method, str) else place)
+    return Subject(method, f"{type(method).__module__}:{type(method).__qualname__}")
 
 
 def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseException | None:

@@ -179,8 +179,13 @@ def shapes(subject: Subject) -> None:
     batch size, with and without skips; with the trait `own_objective` also an objective. To pass,
     return Credits(blocks, embedding), made with network.read and network.read_gradient.
     """
-    no_skip, no_norm = {"residual": False}, {"terminal_norm": False}
-    for changes in ({}, no_skip, no_norm, {"depth": 1}, {"shallow": True}):
+    for changes in (
+        {},
+        {"residual": False},
+        {"terminal_norm": False},
+        {"depth": 1},
+        {"shallow": True},
+    ):
         learner = subject.build(**changes)
         for count in (5, 1):
             credits = credits_of(learner, *subject.batch(count))

@@ -66,8 +66,8 @@ class Subject:
 
     def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
         """Build an untrained learner at the beginning of its first epoch, in evaluation mode."""
-        spec, shape = self.spec(**changes), clouds().image_shape
-        learner = build(spec, shape, classes, replace(self.method))
+        shape = clouds().image_shape
+        learner = build(self.spec(**changes), shape, classes, replace(self.method))
         learner.network.eval()
         learner.method.begin_epoch(learner.state, 0.0)
         return learner
@@ -98,8 +98,7 @@ class Subject:
 
     def batch(self, count: int) -> Batch:
         """Return the first `count` test images, normalised, and their labels."""
-        x, labels = evaluation_batches(clouds())[0]
-        return x[:count], labels[:count]
+        return evaluation_batches(clouds(), count, limit=1)[0]
 
 
 @cache
