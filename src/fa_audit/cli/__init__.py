@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from fa_audit import __version__
@@ -18,7 +18,7 @@ from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.registry import naming_extras
 
 # Command -> its summary, and the function that adds its arguments.
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+COMMANDS = {
     "audit": ("audit a model of your own, or a checkpoint", audit.audit_parser),
     "describe": ("propose where the states of a model are", models.describe_parser),
     "report": ("report on the audits of one run", results.report_parser),

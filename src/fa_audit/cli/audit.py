@@ -61,8 +61,12 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
             help=f"class of the checkpoint's {kind}; default: the registered {kind} that the"
             " checkpoint names",
         )
-    forms = ("text", "json", "markdown")
-    add("--format", choices=forms, default="text", help="format of the output; default %(default)s")
+    add(
+        "--format",
+        choices=("text", "json", "markdown"),
+        default="text",
+        help="format of the output; default %(default)s",
+    )
     add(
         "--details",
         action="store_true",
@@ -78,7 +82,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         "--test-samples",
         type=int,
         metavar="N",
-        help="size of the test set, for D3's interval; default the number of samples in the batches",
+        help="size of the test set, for D3's interval; default the number of samples in the"
+        " batches",
     )
     add(
         "--blocks",

@@ -6,7 +6,6 @@ import argparse
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
@@ -115,7 +114,7 @@ def _draw(options: argparse.Namespace) -> bool | None:
     folder = measured_folder(options.folder)
     config, line_of = load_config(provided(options.configfile or _MEASURED))
     grid = read_grid(config, KINDS, line_of)
-    more: dict[str, Any] = {"wide": True} if options.wide else {}
+    more = {"wide": True} if options.wide else {}
     if options.only:
         more["runs"] = options.only
     # Print only after the last figure or table: until then the progress bar fills this line.

@@ -195,10 +195,8 @@ class SettingEntry(Budget):
     )
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],
-        description=(
-            "epochs k after which every run is audited, too, as run+epoch<k>; 0: the untrained"
-            " network"
-        ),
+        description="epochs k after which every run is audited, too, as run+epoch<k>; 0: the untrained"
+        " network",
     )
     monitor: Monitor = Field(
         _NO_MONITOR, description="used in place of the monitor at the top level"
@@ -206,10 +204,8 @@ class SettingEntry(Budget):
     vary: dict[str, Annotated[Different[Option], Field(min_length=1)]] = Field(
         {},
         min_length=1,
-        description=(
-            "a list of values for every option, of training or of the architecture, that varies;"
-            " one setting for every combination"
-        ),
+        description="a list of values for every option, of training or of the architecture, that varies;"
+        " one setting for every combination",
     )
 
     def variants(self, block: str) -> Iterator[tuple[str, SettingEntry]]:
@@ -287,10 +283,8 @@ class ModelEntry(Strict):
     """An external model, and where its states are."""
 
     model: ModelName = Field(
-        description=(
-            "package.module:name of a function that returns the model, such as "
-            "torchvision.models:resnet18"
-        )
+        description="package.module:name of a function that returns the model, such as"
+        " torchvision.models:resnet18",
     )
     dataset: DatasetName
     blocks: str | Annotated[Different[str], Field(min_length=1)] = Field(
@@ -376,7 +370,7 @@ class Configuration(Strict):
     )
     monitor: Monitor = Field(
         _NO_MONITOR,
-        description=("checks that end a training early; baselines never end early"),
+        description="checks that end a training early; baselines never end early",
     )
     figures: dict[FigureName, Artefact] = Field({}, description="figures to draw, by name")
     tables: dict[TableName, Artefact] = Field({}, description="tables to build, by name")

@@ -159,18 +159,20 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # the loader refuses lists and mappings as keys
             _check_plain(key)
             # Keys that `<<` merges may be repeated, so they are not compared.
             if key.value == "<<":
                 yield from _lines(place, value)
-            elif isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"found '{key.value}' twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
-                yield f"{place}{key.value}", key.start_mark.line + 1
-                yield from _lines(f"{place}{key.value}.", value)
+                continue
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"found '{key.value}' twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+            yield f"{place}{key.value}", key.start_mark.line + 1
+            yield from _lines(f"{place}{key.value}.", value)
     elif isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             yield f"{place}{position}", item.start_mark.line + 1
@@ -179,10 +181,10 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
         _check_plain(node)
 
 
-def _check_plain(node: yaml.Node) -> None:
+def _check_plain(node: yaml.ScalarNode) -> None:
     kind = node.tag.rpartition(":")[2]
     # A quoted scalar has a style; YAML reads it as text.
-    if not isinstance(node, yaml.ScalarNode) or node.style is not None or kind not in _PLAIN:
+    if node.style is not None or kind not in _PLAIN:
         return
     if not re.fullmatch(_PLAIN[kind], node.value, re.IGNORECASE):
         problem = f"found {node.value}, read as {kind}; write 10, 0.1 or true, or put it in quotes"

@@ -303,7 +303,7 @@ class Published(Strict):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        seen: dict[str, str] = {}
+        seen = {}
         for position, entry in enumerate(self.entries):
             where = f"entries.{position}"
             if entry.setting not in self.settings:
@@ -311,9 +311,8 @@ class Published(Strict):
             if entry.claim is not None and entry.claim not in self.claims:
                 raise unknown("claim", entry.claim, self.claims, where=where)
             # Two entries are the same if they differ only in their numbers and sources.
-            same = [entry.key, entry.samples, entry.kind, entry.above is None]
-            same += [sorted(entry.seeds), entry.repeats]
-            first = seen.setdefault(json.dumps(same), where)
+            same = (entry.key, entry.samples, entry.kind, entry.above is None, entry.repeats)
+            first = seen.setdefault((*same, *sorted(entry.seeds)), where)
             if first != where:
                 raise AuditError(f"{where}: the same as {first}; keep one.")
         for script in (self.released_script, *(each.script for each in self.settings.values())):
