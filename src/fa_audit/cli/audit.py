@@ -37,9 +37,9 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--data",
-        help="for a checkpoint: a data set's file or name, as in `fa-audit train`; default: the data"
-        " set that the checkpoint names, in results/data. For a model: my_file:batches, a list of"
-        " (x, labels) or a function that returns it; no default",
+        help="for a checkpoint: a data set's file or name, as in `fa-audit train`; default: the"
+        " data set that the checkpoint names, in results/data. For a model: my_file:batches, a list"
+        " of (x, labels) or a function that returns it; no default",
     )
     add_data_root(parser)
     add(

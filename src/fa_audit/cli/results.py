@@ -55,10 +55,8 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         dest="folder",
         type=Path,
         metavar="DIR",
-        help=(
-            "folder with SETTING/audits.json, or a workflow's folder of results; default: results/"
-            " if there are audits in it, else reference/measured"
-        ),
+        help="folder with SETTING/audits.json, or a workflow's folder of results; default: results/"
+        " if there are audits in it, else reference/measured",
     )
     add(
         "--published",

@@ -195,8 +195,8 @@ class SettingEntry(Budget):
     )
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],
-        description="epochs k after which every run is audited, too, as run+epoch<k>; 0: the untrained"
-        " network",
+        description="epochs k after which every run is audited, too, as run+epoch<k>; 0: the"
+        " untrained network",
     )
     monitor: Monitor = Field(
         _NO_MONITOR, description="used in place of the monitor at the top level"
@@ -204,8 +204,8 @@ class SettingEntry(Budget):
     vary: dict[str, Annotated[Different[Option], Field(min_length=1)]] = Field(
         {},
         min_length=1,
-        description="a list of values for every option, of training or of the architecture, that varies;"
-        " one setting for every combination",
+        description="a list of values for every option, of training or of the architecture, that"
+        " varies; one setting for every combination",
     )
 
     def variants(self, block: str) -> Iterator[tuple[str, SettingEntry]]:
@@ -344,7 +344,8 @@ class Artefact(Strict):
     )
     settings: Different[str] = Field(
         min_length=1,
-        description="settings to show, in this order; a name with 'vary' stands for all its settings",
+        description="settings to show, in this order; a name with 'vary' stands for all its"
+        " settings",
     )
     title: str = Field(description="the title")
     runs: Different[RunText] = Field([], min_length=1, description="runs to show; default: all")

@@ -23,7 +23,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 
 # A check that can end a training -> the name of its limit.
 _MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}
-NO_LINES = LineOf()
+_NO_LINES = LineOf()
 # Largest number of trainings in a grid. A plan takes about 50 kB for each, so at most 2.5 GB.
 _LARGEST_GRID = 50_000
 
@@ -37,7 +37,7 @@ class ArtefactKinds:
     single_setting: Collection[str]  # names of the kinds that show only one setting
 
 
-def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = NO_LINES) -> Grid:
+def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = _NO_LINES) -> Grid:
     """Check a configuration and expand it.
 
     >>> entry = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1, 2]}

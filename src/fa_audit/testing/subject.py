@@ -66,8 +66,7 @@ class Subject:
 
     def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
         """Build an untrained learner at the beginning of its first epoch, in evaluation mode."""
-        shape = clouds().image_shape
-        learner = build(self.spec(**changes), shape, classes, replace(self.method))
+        learner = build(self.spec(**changes), clouds().image_shape, classes, replace(self.method))
         learner.network.eval()
         learner.method.begin_epoch(learner.state, 0.0)
         return learner
@@ -83,8 +82,8 @@ class Subject:
         self, data: Dataset | None = None, resume: Resume | None = None, **changes: Any
     ) -> Learner:
         """Train a new learner, even if this specification was trained before."""
-        spec, method = self.spec(**changes), replace(self.method)
-        return train(spec, data or clouds(), resume=resume, method=method).learner
+        spec = self.spec(**changes)
+        return train(spec, data or clouds(), resume=resume, method=replace(self.method)).learner
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor, by name, of the learner trained with the default options."""
