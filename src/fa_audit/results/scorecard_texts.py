@@ -18,16 +18,17 @@ from fa_audit.results.judging import DIFFERS
 from fa_audit.results.scorecard import Sum, claims, counted, number, sum_of, with_seeds
 
 _CLAIMS = ("claim", "verdict", "its numbers", "n")
-_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "explanation")
+_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "in headline",
+           "explanation")  # fmt: skip
 
 
 def summary_line(rows: pd.DataFrame) -> str:
     """Return the headline: how many numbers agree, of all and of those `with_seeds`."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{every.run} of {every.total} published numbers were measured again; {every.agree} agree"
-        f"{_percent(every)}. Of the {several.run} from trained networks with at least three"
-        f" published and three measured seeds, {several.agree} agree"
+        f"{every.agree} of {every.run} published numbers that were run agree{_percent(every)}. Of the"
+        f" {several.run} from trained networks with at least three published and three measured"
+        f" seeds, {several.agree} agree. {every.not_run} were not run"
     )
 
 
@@ -53,7 +54,7 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     alone = sum_of(counted(rows), "released_verdict")
     text = (
         f"{summary_line(rows)}.\n\nWith runs of the released script ({published.released_script})"
-        f" only, {alone.agree} of {alone.run} agree{_percent(alone)}.\n\n"
+        f" only, {alone.agree} of {alone.run} agree{_percent(alone)}; {alone.not_run} were not run.\n\n"
     )
     found, different = claims(published, rows), rows[rows["verdict"] == DIFFERS]
     tables = []
@@ -81,6 +82,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         mean_text(row["published"], row["published_deviation"], row["published_n"]),
         our_text(row),
         row["rule"],
+        "yes" if row["counted"] else "no",
         row["explanation"],
     )
 
