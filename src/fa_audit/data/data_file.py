@@ -19,8 +19,8 @@ from fa_audit.core.files import read_tensors
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 KEY = "fa_audit_dataset"  # the description's key in the file's metadata
 HINT = (
-    "name another file, or delete a damaged file and make it again by"
-    " `fa-audit audit CHECKPOINT --data NAME`; trainings on it stay valid"
+    "name another file, or delete a damaged one: `fa-audit audit CHECKPOINT --data NAME` makes the"
+    " same file again, and trainings on it stay valid"
 )
 
 

@@ -150,7 +150,8 @@ def _check_arrays(dataset: Dataset) -> None:
         if not alike or images.dtype not in (torch.uint8, torch.float32):
             raise AuditError(
                 f"{part}_images: found {tuple(images.shape)} of {images.dtype}; expected"
-                " (N, C, H, W) of torch.uint8 or torch.float32."
+                " (N, C, H, W) of torch.uint8 or torch.float32, with the same C, H and W for"
+                " training and test."
             )
         if not len(images) or not images.isfinite().all():
             raise AuditError(f"{part}_images: expected one or more, all finite.")

@@ -1,17 +1,18 @@
-"""Gaussian inputs labelled by a fixed random network: the control on which no check should fire.
+"""Gaussian inputs labelled by a fixed random network: the negative control.
 
     x ~ N(0, I), 16 entries, as images of 1 x 4 x 4;    label = argmax of standardised W2 |W1 x|,
     16 hidden units W1 ~ N(0, 1 / 16),    W2 ~ N(0, 1 / 16),    ten classes; each output has mean 0
     and deviation 1 over all inputs
 
-The teacher is an even function, so that no linear function of x predicts its labels: a network with
-frozen blocks stays near chance, and only trained blocks help. Standardised outputs make the classes
-about equally frequent.
+The teacher is an even function, so that no linear function of x predicts its labels. Networks with
+frozen blocks stay near chance; trained blocks help. Standardised outputs make the classes about
+equally frequent.
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher;
-they do not say how it is made, and this teacher is our own. DFA's states grow with every training
-step. The set is small, so that 20 epochs have too few steps for D1 to fire; after the paper's 80
-epochs D1 fires (docs/methods.md). The split is fixed, so a run's seed changes the student only.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher. They do
+not say how it is made; this teacher is our own. In the paper neither D1 nor D2 fires. With our
+teacher no check fires after 20 epochs. After the paper's 80 epochs D1 fires for FA and DFA, since
+their states grow with every training step (docs/methods.md). The split is fixed, so a run's seed
+changes the student only.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class BridgeNet(nn.Module):
         Args:
             h: vectors of states, ``(..., B, d)``.
             t: depth of each state, 0 for the embedding's output and 1 for the last state;
-                broadcasts over ``(..., B, 1)``.
-            error: the output error ``s``, ``(B, C)``, broadcast over the leading dimensions.
+                its shape must expand to ``(..., B, 1)``.
+            error: the output error ``s``, ``(B, C)``, the same for all leading dimensions.
         """
         rows = h.shape[:-1]
         parts = [

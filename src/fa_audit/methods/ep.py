@@ -3,11 +3,11 @@
     E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
     free phase: the forward pass, E = 0
     nudged phase: from there, T steps h <- h - alpha d(E + beta CE)/dh
-    embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
+    embedding and blocks descend E_nudged / beta; the head descends the true CE
     a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta          (audited; it trains nothing)
 
-As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta;
-`symmetric` averages the phases of +beta and -beta, which leaves an error of order beta^2. The
+As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta.
+`symmetric` averages the updates from +beta and -beta, which leaves an error of order beta^2. The
 audited credit tends to a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}: it also has the gradients of
 lower states, carried up, so that its cosine with g_{l+1} is below 1 by construction.
 
@@ -41,7 +41,7 @@ class EP(Method):
         beta: strength of the nudge.
         steps: T, gradient steps of the nudged phase.
         alpha: step size of the nudged phase.
-        symmetric: nudge with +beta and -beta, and take the difference.
+        symmetric: nudge with +beta and with -beta, and average both updates.
     """
 
     beta: float = 0.5
@@ -51,7 +51,7 @@ class EP(Method):
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the credits ``(h^free - h^nudged) / beta``, ``(B, d)``, and the objective
-        ``(E_nudged - E_free) / beta``, both averaged over the phases.
+        ``E_nudged / beta``, a mean over samples; both are averaged over the nudged phases.
         """
         free = tuple(h.detach() for h in trace.states)
         # One phase has an error of order beta, the mean of two phases an error of order beta^2.

@@ -4,7 +4,7 @@
     s = +1: the image with its label, -1: with a wrong label
     h_0 = embed(x with label),  h_{l+1} = F_l(h_l / rms(h_l)), its input detached;
     F_l: block l with its skip
-    embedding and blocks descend the mean of both losses, summed over layers
+    embedding and blocks descend the mean of the losses for s = +1 and -1, summed over layers
     a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,
     embedding: the same with h_0
     wrong label: (y + 1 + floor(<x, r>) mod (C - 1)) mod C, with a new r ~ N(0, C^2) for every
@@ -57,7 +57,9 @@ class ForwardForward(Method):
         state.r.normal_(std=network.classes, generator=randomness)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the mean of both losses' gradients, ``(B, d)``; the mean loss is the objective."""
+        """Return the credits ``(B, d)``, means over the right and the wrong label. The objective is
+        the mean loss, summed over layers.
+        """
         drawn = (trace.x.flatten(1) @ state.r).floor().long()
         # In torch, as in Python, the remainder of a negative number is not negative.
         wrong = (labels + 1 + drawn % (network.classes - 1)) % network.classes
@@ -106,7 +108,7 @@ def states_of(network: Network, x: Tensor) -> list[Tensor]:
 
 
 def goodness(h: Tensor) -> Tensor:
-    """Return a state's sum of squares minus the threshold, ``(B,)``, averaged over tokens or
-    positions.
+    """Return a state's goodness ``(B,)``: the sum of the squares of its d features, minus d,
+    averaged over tokens or positions.
     """
     return h.shape[-1 if h.dim() == 3 else 1] * (h.flatten(1).square() - 1).mean(dim=1)

@@ -5,7 +5,7 @@ direction.
     embedding: the same on h_0
     loss = CE(A v + b, y),    v: vector of h_{l+1};
     n . dloss/dv = <softmax(A v + b) - y, A n>, a forward derivative
-    blocks and embedding descend <v, a_l>, A and b their losses, the head its cross-entropy
+    blocks and embedding descend <v, a_l>; A and b descend loss; the head descends its cross-entropy
 
 a_l is the gradient of `local_pred` on average over n. The credit of a single n is
 sqrt(d + 2) times as long and points almost anywhere, at a mean cosine of sqrt(2 / (pi d)).
@@ -46,8 +46,8 @@ EDGE = 1e-6
 
 class ForwardGradient(LocalPred):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return the classifiers, the 16 projections of the image, ``(inputs, 16)``, and for every
-        state the matrix ``W`` with ``w`` as its last row, ``(17, d)``.
+        """Return the classifiers; the matrix ``(inputs, 16)`` that projects images; and for every
+        state a matrix ``(17, d)``, which holds ``W`` and, as its last row, ``w``.
         """
         state, inputs = super().init_state(network, generator), prod(network.image_shape)
         drawn = torch.randn(inputs, _PROJECTIONS, generator=generator)

@@ -192,7 +192,7 @@ INFO: dict[str, MethodInfo] = {
     ),
     "layerwise": MethodInfo(
         summary="layer-wise training: local_pred, one block after the other",
-        equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y), learned in the l-th stage of L",
+        equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y);  block l learns only in stage l",
         latex=r"a_l = \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1}",
         feedback="learned linear classifier per block; torch's initialisation",
         source="Belilovsky, Eickenberg, Oyallon 2019",

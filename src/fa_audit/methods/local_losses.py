@@ -1,12 +1,13 @@
 """Local losses: every block has a loss of its own, computed by a small net from the block's output.
 
     a_l = d/dv_i sum_i loss_i,    v_i: vector of h_{l+1} of sample i;
-    embedding: the same on h_0, with its own net
+    embedding: the same credit with h_0 and its net
     pred:    CE(A v_i + b, y_i)
     sim:     mean_j (S(M v)_ij - S(y)_ij)^2,
     S(u)_ij: cosine of u_i and u_j, each less its mean over features
     predsim: (1 - beta) pred + beta sim
-    embedding, blocks, A, b and M descend the sum of all states' losses, the head its CE
+    block l and its A, b, M descend the loss at h_{l+1}; the embedding and its net descend the loss
+    at h_0; the head descends its CE
 
 Credits are not normalised: each is the gradient of the loss that its block descends. In a ViT
 h_0's cls token is the same for all images, so that sim's gradient there is rounding error only.
@@ -50,8 +51,8 @@ class LocalPred(Method):
         return state
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the gradients of the local losses, ``(B, d)``; the objective is the sum of the
-        losses of those parts that learn now.
+        """Return the gradients of each sample's local losses, ``(B, d)``. The objective is the
+        batch mean of these losses, summed over the parts that `learning` returns.
         """
         vectors, losses = [], []
         with torch.enable_grad():

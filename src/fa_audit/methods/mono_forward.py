@@ -2,9 +2,9 @@
 
     G_l = relu(v) M_l^T,    v: vector of h_{l+1},    M_l in R^{C x d}, learned
     a_l = d/dv CE(G_l, y) = ((softmax(G_l) - y) M_l) [v > 0];
-    embedding: the same on h_0, with its own matrix
-    embedding, blocks and matrices descend the sum of all states' CE; the CE of one state reaches
-    only the layer and the matrix of that state
+    embedding: the same credit with h_0 and its matrix
+    block l and M_l descend CE(G_l, y); the embedding and its matrix descend the CE at h_0; the head
+    descends its CE
 
 Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
 class and no gradient. M reads the state after a ReLU, as the local nets of Nokland and
@@ -16,9 +16,10 @@ Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{
     M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not
     the authors' code. The authors classify by the goodness of the last layer, or by its sum over
     layers.
-Ours: the network's head classifies; it has a bias, its normalisation, and no ReLU before it. The
-    next block reads the state without the ReLU. M reads vectors even if states are maps. Unlike in
-    Przemyslaw11's code, all layers learn in every step, and no matrix reads the image.
+Ours: the network's head classifies. Unlike M, it has a bias, may normalise the last state, and
+    reads it without a ReLU. The next block reads the state without the ReLU, too. M reads vectors
+    even if states are maps. Unlike in Przemyslaw11's code, all layers learn in every step, and no
+    matrix reads the image.
 Constants: none.
 Cost: as BP, and the passes through the matrices.
 """

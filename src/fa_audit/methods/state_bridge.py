@@ -79,8 +79,8 @@ class StateBridge(Method):
 
 
 def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Return the states that G reads, and their depths: ``h_0..h_{L-1}``, or ``h_0`` if there are
-    no blocks.
+    """Return the states that G reads (``h_0..h_{L-1}``, or ``h_0`` if there are no blocks), and
+    their depths.
     """
     vectors, t = stacked_states(network, trace)
     inputs = max(len(network.blocks), 1)

@@ -245,7 +245,7 @@ class DescribedNetwork(Network):
             raise
         except Exception as error:  # external code may raise anything
             raise self._error(
-                f"its own forward fails on inputs {tuple(x.shape)} of {x.dtype}:"
+                f"its forward pass fails on inputs {tuple(x.shape)} of {x.dtype}:"
                 f" {first_line(error)}. Expected inputs that the model takes; in a configuration"
                 " image_shape sets their shape."
             ) from error
@@ -464,8 +464,8 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     """Return ``||found - expected|| / ||own - expected||``, at most 1.
 
     `own` are the outputs before samples exchange states, `found` those after. `expected` has the
-    rows of `own`, exchanged in the same way. Return None if `own` and `expected` are alike or not
-    finite.
+    rows of `own`, exchanged in the same way. Only finite entries count. Return None if shapes
+    differ, or if `own` and `expected` are alike.
     """
     if found.shape != expected.shape:
         return None

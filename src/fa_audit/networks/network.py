@@ -115,9 +115,7 @@ class Network(nn.Module):
         return vector[:, :, None, None] if like.dim() == 4 else vector
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Move the vector of state `h` by `delta` ``(B, d)``: its cls token, or every position
-        alike.
-        """
+        """Add `delta` ``(B, d)`` to the vector that `read` takes from `h`; return the new state."""
         if h.dim() == 3:
             return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
         return h + self.lift(delta, h)

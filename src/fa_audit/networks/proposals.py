@@ -84,7 +84,8 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     Candidates are the modules of one class, or the children of one container, that run one after
     another. A description is kept if it covers at least 0.8 times as many layers as the
     description that covers most. Descriptions whose states all have the same number of dimensions
-    come first, then those with most blocks. The model is left as it was.
+    come before the others; among equals, more blocks come before fewer. The model is left as it
+    was.
 
     Args:
         model: any module.
@@ -183,7 +184,7 @@ def _fitting(
     pattern = _pattern(inner, names)
     options = [pattern]
     modules = [inner.get_submodule(name) for name in names]
-    # Modules inside a head do not count, since they do not read the last state itself.
+    # Leave out nested modules except the blocks: one inside a head does not read the last state.
     outermost = [place for place in order if place.module in modules or "." not in place.name]
     reader = reader_of(outermost, modules)
     if reader and not isinstance(pattern, str):

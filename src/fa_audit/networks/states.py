@@ -36,7 +36,7 @@ READS = (
 TOKENS = {"cls token": 0, "last token": -1}
 OTHERS = {"cls token": slice(1, None), "last token": slice(None, -1)}  # tokens that are not read
 LABELS = ("labels", "label", "targets", "y")  # keys for labels; the first one present counts
-Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name, the shape of a row and the type
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name: shape of a row, and type
 
 
 class HookPoint(nn.Identity):
@@ -59,9 +59,9 @@ class Description:
             the first block, ``h_{l+1}`` the output of block l. If the model's own code changes an
             output before the next block reads it (by a skip, a norm, an activation), the blocks'
             inputs are the states, and ``h_L`` is the input of the head. Several names, such as
-            ``["embed", "layers.*"]``: the outputs of these modules, or their inputs, as in
-            ``"input:norms.*"``; every call is a state. In a name ``*`` matches one or more
-            characters other than dots. Empty: the `HookPoint` modules of the model.
+            ``["embed", "layers.*"]``: the outputs of these modules, or their inputs if names have
+            the prefix ``input:``. Every call of a module is one state. In a name ``*`` matches one
+            or more characters other than dots. Empty: the `HookPoint` modules of the model.
         reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the
             first one of ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``,
             or of the tokens) or ``"spatial mean, channels last"`` (of ``(B, H, W, d)``). None: find
@@ -80,7 +80,10 @@ class Description:
         names = [self.blocks] if isinstance(self.blocks, str) else self.blocks
         texts = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
         if not texts or not isinstance(self.reads, str | None):
-            raise AuditError(f"description: found {shortened(self)}; expected names of modules.")
+            raise AuditError(
+                f"description: found {shortened(self)}; expected names of modules, and text or None"
+                " for reads."
+            )
         if names and self.forward is not None:
             raise AuditError("description: found blocks and forward=; expected one of the two.")
 
@@ -319,7 +322,7 @@ def check_reading(network: Any, x: Tensor) -> None:
     if reads == "all features" or dims == 2:
         return
     means = averaged(reads, dims)
-    # The dimensions of positions if channels were first instead of last, or last instead of first.
+    # The dimensions of positions if the channels stood at the other end of the shape.
     channels = tuple(range(2, dims) if 1 in means else range(1, dims - 1))
     with untouched(network), torch.no_grad():
         logits = network(x)
@@ -439,7 +442,7 @@ class OneTensor(nn.Module):
 
 
 def layout_of(batch: Mapping[str, Any]) -> Layout:
-    """Assign columns of one tensor to every entry of a batch except the labels.
+    """Return the layout of a batch without its labels; `as_pair` joins entries in this order.
 
     Raises:
         AuditError: the batch has no labels, or an entry is not a tensor.

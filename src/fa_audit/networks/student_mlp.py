@@ -1,7 +1,7 @@
 """Student MLP: the residual MLP without terminal LayerNorm, for the data set `synthetic_teacher`.
 
-This is the negative control, on which no check should fire. Source: Hao, Wan, Zhai 2026 (arXiv
-2606.21126), d = 128.
+This is the negative control: in the paper neither D1 nor D2 fires. Source: Hao, Wan, Zhai 2026
+(arXiv 2606.21126), d = 128.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class Reference:
         logits: ``(B, C)``.
         finite: whether all logits, states and gradients at the states are finite, even in tokens
             that the vectors leave out.
-        positions: how many positions each state's vector averages; 1 if it averages none. Divided
-            by this number, a gradient is the mean over positions instead of the sum.
+        positions: how many positions each state's vector averages; 1 if it averages none.
+            `gradients` are sums over these positions; divide by this number for means.
         loss: loss of the batch.
         at_logits: gradient of the loss at the logits, ``(B, C)``.
     """
@@ -202,7 +202,7 @@ def runs_on(network: Network, x: Tensor) -> bool:
 
 
 def reads_data(network: Network, h: Tensor, x: Tensor) -> bool:
-    """Return whether a state holds the data itself, in any shape."""
+    """Return whether a state holds the data itself, possibly reshaped, cast or normalised."""
     if h.numel() != x.numel():
         return False
     # An embedding without parameters only flattens, casts or normalises the data.
@@ -230,7 +230,7 @@ def shown(value: object) -> str:
 
 
 def is_dense(value: Any) -> bool:
-    """Return whether a value is a dense tensor."""
+    """Return whether a value is a dense tensor with data; one on the meta device has none."""
     strided = isinstance(value, Tensor) and value.layout == torch.strided
     return strided and not (value.is_nested or value.is_meta)
 

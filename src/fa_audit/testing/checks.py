@@ -305,8 +305,9 @@ def fresh(subject: Subject) -> None:
 
 def labels(subject: Subject) -> None:
     """Expect that every nonzero credit depends on the sample's label, even if the output error and
-    the topmost credit are zero. To pass, use `labels`. A credit from a target or prediction should
-    vanish with the output error: subtract its value at a zero error.
+    the topmost credit are zero. To pass, compute credits from the argument `labels`. A credit from
+    a target or prediction should vanish with the output error: subtract the credit that a zero
+    error gives.
     """
     learner, (x, own) = subject.copy(), subject.batch(6)
     # A shift keeps the similarities of labels, and so all credits made from similarities. Labels
@@ -504,12 +505,13 @@ class _Reporting(Method):
 
 def trains(subject: Subject) -> None:
     """Expect that every step of a short training uses the gradients that the credits imply. To
-    pass, return the credits that train the network; with an objective, return its gradients as
-    credits or declare own_objective. Leave parameters and gradients of the network to the engine.
+    pass, return the credits that train the network. With an objective, return its gradients as
+    credits, or declare own_objective. Leave parameters and gradients of the network to the engine.
 
-    The engine computes the implied gradients on a copy of the network, from the credits alone.
-    An objective's gradients need only a cosine of 0.5 with the implied gradients, or of 0
-    if the method has the trait `own_objective`.
+    The engine computes the implied gradients on a copy of the network, from the credits alone. The
+    gradients of the step must equal them up to rounding. An objective's gradients of embedding and
+    blocks need only a cosine of at least 0.5 with them, or of at least 0 if the method has the
+    trait `own_objective`.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -585,7 +587,8 @@ def means(subject: Subject) -> None:
     factor = 1.0 if credits[0].batch_mean else 0.5
     for name, a in credits[0].by_name().items():
         far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
-        found = f"credits of {name} multiplied by {factor} in a doubled batch"
+        declared = f"batch_mean={credits[0].batch_mean}"
+        found = f"{declared}, but a doubled batch multiplies credits of {name} by {factor}"
         expect(far or not a.any(), found)
 
 
@@ -597,7 +600,7 @@ _PARALLEL = 0.999
 
 
 def sizes(subject: Subject) -> None:
-    """Expect that `finite`, `trains` and `direction` hold for a wide and deep network with many
+    """Expect that `finite`, `trains` and `direction` pass for a wide and deep network with many
     classes and a large batch, and that a sample's credit has the same direction there as in a small
     batch. To pass, compute all d features of a credit for any d, and every credit from its own row,
     by the same rule for every size.
@@ -643,8 +646,8 @@ def stages(subject: Subject) -> None:
 
 
 def memory(subject: Subject) -> None:
-    """Expect that steps leave no graphs and no growing number of tensors behind. To pass, keep only
-    detached values of a step, in buffers of fixed size.
+    """Expect that steps leave no graphs behind, and do not fill more and more memory. To pass, keep
+    only detached values of a step, in buffers of fixed size.
     """
     learner, counts = subject.build(lr=2e-3), []
     # gc.get_objects skips frozen objects, so only tensors made from here on are found.
@@ -727,7 +730,7 @@ _OPPOSITE = -0.25
 
 
 def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
-    """Check that learned feedback does not point against a weight of the same shape."""
+    """Check that learned feedback is not opposite to a weight, or a transposed one, of its shape."""
     for weight, forward in partnered_weights(learner.network):
         for turned in (forward, forward.mT):
             if turned.shape == feedback.shape:
@@ -754,9 +757,11 @@ def options(subject: Subject) -> None:
 
 
 def architectures(subject: Subject) -> None:
-    """Expect that `shapes`, `purity`, `rows`, `labels`, `direction` and `trains` hold on every
-    architecture for which the method does not raise NotImplementedError. To pass, read gradients
-    with network.read_gradient.
+    """Expect that `shapes`, `purity`, `rows`, `labels` and `direction` pass on every architecture
+    for which the method does not raise NotImplementedError, and that credits that point along the
+    gradient on resmlp do so on each. To pass, read gradients with network.read_gradient.
+
+    `trains` must pass, too, if the method has neither an objective nor an end-to-end loss.
     """
     exact = _is_exact(subject)
     for name in ARCHITECTURES:
@@ -767,8 +772,8 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # Objectives and end-to-end losses give tokens and positions gradients of their own,
-            # which credits do not imply.
+            # With an objective or an end-to-end loss, tokens and positions have gradients of their
+            # own, which credits do not imply.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "credits that point along the gradient on resmlp, but not here"

@@ -42,11 +42,11 @@ def expect_each(
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """List the names whose bits or values differ, or that only one side has."""
+    """List the names whose values differ, or that only one side has."""
     names = []
     for name in one | other:
         a, b = one.get(name), other.get(name)
-        # NaN equals NaN here: both sides came from the same computation.
+        # NaN equals NaN in tensors: a computation that is repeated repeats its NaN.
         same = equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or a == b
         if not same:
             names.append(name)

@@ -108,8 +108,8 @@ def build(
         method: an instance to use in place of the method that `spec.method` names.
 
     Raises:
-        AuditError: unknown architecture or method, an invalid user-defined architecture, or more
-            frozen blocks than there are.
+        AuditError: unknown architecture or method, an invalid user-defined one, a method that does
+            not fit the network, or more frozen blocks than there are.
     """
     options = dict(spec.architecture_options)
     if spec.shallow:
@@ -155,7 +155,8 @@ def _check_network(name: str, network: Network, classes: int, depth: int | None)
         depth: the requested number of blocks; None for the default.
 
     Raises:
-        AuditError: the network has other classes, blocks or states than requested.
+        AuditError: the network has other classes or blocks than requested, or other logits or
+            states than it declares.
     """
     with untouched(network), torch.no_grad():
         logits, states = network(torch.zeros(2, *network.image_shape), return_hidden=True)
@@ -167,7 +168,7 @@ def _check_network(name: str, network: Network, classes: int, depth: int | None)
         ("classes", network.classes, classes),
         ("logits", tuple(logits.shape), (2, classes)),
         ("blocks", blocks, blocks if depth is None else depth),
-        ("vectors", vectors, [(2, width) for width in widths]),
+        ("vector shapes", vectors, [(2, width) for width in widths]),
         ("reshapes", network.reshapes, network.reshapes or len(set(widths)) > 1),
     ]
     for what, found, expected in properties:

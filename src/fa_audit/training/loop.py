@@ -225,7 +225,7 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
         wide_gradients = reference(learner.network, *wide).gradients
         accuracy = accuracy_of(learner.network, test)
     norms = list(map(median_norm, truth.states))
-    # No block reads the last state, so it has no growth and no credit.
+    # A row has the growth and cosines of the block that reads the state; none reads the last one.
     columns = {
         "hidden_norm": norms,
         "grad_norm": list(map(median_norm, truth.gradients)),
@@ -243,8 +243,8 @@ def observe(learner: Learner, test: Batches, *, epoch: int, seen: Row = _UNSEEN)
 
 
 def _cosines(credits: tuple[Tensor, ...], gradients: tuple[Tensor, ...]) -> list[float | None]:
-    """Return every credit's mean cosine with its gradient; None if their shapes differ, or if no
-    sample has an angle.
+    """Return every credit's mean cosine with its gradient. It is None if credit and gradient differ
+    in shape, or if in every sample one of the two is zero or not finite.
     """
     pairs = zip(credits, gradients)
     return [cosine(a, g).value if a.shape == g.shape else None for a, g in pairs]

@@ -85,8 +85,8 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
     for kind, path in files.items():
         if facts[f"{kind}_sha256"] != sha256_of(path):
             raise AuditError(
-                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Put the"
-                " files of one training together, or delete both and run the training again."
+                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs)."
+                " Delete both and run the training again, or put the files of one training together."
             )
 
 
