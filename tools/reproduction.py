@@ -165,12 +165,12 @@ def scripts(rows: pd.DataFrame) -> str:
             row = {**row, "reproduced": float(row["reproduced"])}
             value = float(row["published"])
             published = mean_text(value, row["published_deviation"], row["published_n"])
-            ours = our_text(row) if row["n"] else ""
+            ours = f"{our_text(row)}, {row['verdict']}" if row["n"] else ""
             cells += [f"{row['quantity']} of {row['run']}", published, ours, row["other_scripts"]]
             cells += [row["decides"]]
         table.append([escape_markdown(cell) for cell in [*cells, *[""] * (8 - len(cells))]])
     heads = ["setting", "script", "reason", "number", "published", "ours"]
-    return markdown([*heads, "by the other script", "decides"], table)
+    return markdown([*heads, "remaining script", "decides"], table)
 
 
 def by_samples() -> str:

@@ -107,7 +107,7 @@ def _magnitude(entry: Entry, values: Sequence[float]) -> Comparison:
     """Compare the geometric mean with the published value; all seeds must have its sign."""
     own = summarise(values)
     ratios = [value / entry.value for value in values]
-    rule = f"mean / {entry.value:g} within {1 / _FACTOR:g} to {_FACTOR:g}"
+    rule = f"geometric mean / {entry.value:g} within {1 / _FACTOR:g} to {_FACTOR:g}"
     if min(ratios) <= 0:
         return Comparison(DIFFERS, f"{rule}: of another sign", own.mean, own)
     log = summarise(map(math.log, ratios))
