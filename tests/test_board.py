@@ -30,7 +30,7 @@ from tuned import choices, name_of, search_of
 
 MEASURED = ROOT / "reference/measured"
 OURS = ("spec", "seed", "digest", "commit")  # of an audit of a run
-NETWORK = ("dataset", "architecture", "architecture_options", "epochs")
+NETWORK = ("dataset", "architecture", "architecture_options", "epochs", "batch_size")
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 
 
@@ -253,6 +253,12 @@ def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
     mean = sum(audit["headline_acc"] for audit in audits) / 2
     assert values.loc["dfa (yours)", "accuracy_mean"] == mean
     assert "'=mine() (yours)" in values.index  # no formula of a stranger
+    options = network["architecture_options"] | {"residual": False}
+    spec = audits[0]["spec"] | {"architecture_options": options}
+    (other,) = write(tmp_path, [signed(audits[0] | {"spec": spec})])
+    assert main(["board", other, "--from", str(tmp_path / "tables")]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "(yours)" in line)
+    assert "main_audit" not in row  # without skips it is another network
     assert main(["board", paths[0], "--from", str(tmp_path)]) == 1
     assert "found no audits SETTING/audits.json" in capsys.readouterr().err
 

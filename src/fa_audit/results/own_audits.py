@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from fa_audit.experiments.paths import TIDY
-from fa_audit.experiments.spec import SHARED, Run, RunSpec
+from fa_audit.experiments.spec import PAPER, SHARED, Run, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, identity_text, read_audit
@@ -17,9 +18,8 @@ from fa_audit.results.tables.board import without_sources
 from fa_audit.results.tidy import Tidy, key_of, run_row, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
-# Runs that agree in all of these belong to one setting.
-NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
-_NETWORK_NAME = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
+# Runs whose specifications agree in all of these belong to one setting.
+_NETWORK = ("dataset", "architecture", "architecture_options", "epochs", "batch_size")
 
 
 def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
@@ -44,15 +44,26 @@ def names_of(audit: Audit) -> tuple[str, str]:
     frozen = -1 if spec.frozen_blocks == row["depth"] else spec.frozen_blocks
     options = {name: getattr(spec, name) for name in SHARED}
     run = Run(**options, frozen=0 if spec.shallow else frozen)
-    return audit.setting or _NETWORK_NAME.format(**row), audit.run or str(run)
+    return audit.setting or _network_name(spec, row["width"], row["depth"]), audit.run or str(run)
+
+
+def _network_name(spec: RunSpec, width: int | None, depth: int) -> str:
+    options = [f"d = {width}", f"L = {depth}"]
+    for name, value in spec.architecture_options:
+        if name not in ("width", "depth") and value is not True:
+            options.append(f"{name} = {value}")
+    name = f"{spec.dataset}, {spec.architecture} ({', '.join(options)}), {spec.epochs} epochs"
+    if spec.batch_size != PAPER["batch_size"]:
+        name += f", batches of {spec.batch_size}"
+    return name
 
 
 def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     """Append user audits to the measured ones.
 
-    A run joins the measured setting that has its network, data and epochs; among several, the
-    one with the most runs. Other runs get a setting named after their network. Audits without a
-    specification get the setting `OTHERS`.
+    A run joins the measured setting that has its network, data, epochs and batch size; if several
+    have, the one with the most runs. Other runs get a setting named after their network. Audits
+    without a specification get the setting `OTHERS`.
     """
     if not groups:
         return measured
@@ -117,8 +128,13 @@ def _setting(audit: Audit, measured: Tidy) -> str:
     """Return the measured setting that an audit belongs to, or else a name for a new one."""
     if audit.spec is None:
         return OTHERS
-    own = pd.Series(run_row(audit))[list(NETWORK)]
-    same = measured.runs[(measured.runs[own.index] == own).all(axis=1)]
+    own = _network(audit)
+    same = measured.runs[[_network(other) == own for other in measured.runs["audit"]]]
     if same.empty:
         return names_of(audit.replace(setting=""))[0]
     return str(same.groupby("setting")["run"].nunique().idxmax())
+
+
+def _network(audit: Audit) -> list[Any]:
+    spec = audit.spec or {}
+    return [spec.get(name) for name in _NETWORK]
