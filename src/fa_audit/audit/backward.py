@@ -133,9 +133,9 @@ def _slopes(
 def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
     """Return whether slopes at two neighbouring step lengths agree, but not with the gradient.
 
-    If the loss is piecewise constant, a staircase, slopes at short lengths are 0, and a nonzero
-    gradient is wrong. But rounding can turn any loss into a staircase. So slopes near 0 do not
-    count if the gradient roughly predicts the slope at some length.
+    A piecewise constant loss (a staircase) has slopes of 0 at short lengths, so a nonzero gradient
+    is wrong. But rounding can turn any loss into a staircase. So slopes near 0 do not count if the
+    gradient roughly predicts the slope at some length.
     """
     staircase = min(_apart(slope, predicted) for slope in found) <= _ROUGH
     for one, other in pairwise(found):
@@ -155,13 +155,14 @@ def _apart(one: Tensor, other: Tensor) -> float:
 def norms_along_directions(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference, state: int
 ) -> float:
-    """Estimate median ``||g_l||`` of a mean loss from its changes along random directions, without
-    a backward pass.
+    """Estimate median ``||g_l||`` from changes of the loss along random directions, without a
+    backward pass.
 
     The component of ``g_l`` along a random unit vector has the mean square ``||g_l||^2 / d``.
 
     Returns:
-        The norm; NaN if the loss is neither the mean nor the sum of its samples' losses.
+        The norm for a mean over samples, even if `loss_fn` is a sum. NaN if `losses_of_samples`
+        fails, or if the loss ignores every sample.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
     # Moves are relative to the state's norm, which may have any size.
@@ -295,7 +296,8 @@ def _functions(output: Tensor) -> Iterator[str]:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
             yield f"{made_by.__module__}.{made_by.__qualname__}"
-        # Of torch's own operations, only fake quantisation has a straight-through gradient.
+        # CppNode is a user's autograd function in C++. Of torch's own operations, only fake
+        # quantisation has a straight-through gradient.
         elif any(part in node.name() for part in ("CppNode", "FakeQuant", "FqHelper")):
             yield node.name()
         waiting += [following for following, _ in node.next_functions]

@@ -1,10 +1,10 @@
 """Credit metrics: credits against the true gradient, against changes of the loss, and against
 chance.
 
-Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a
-direction for its output ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and
-``loss_i`` the loss of sample i. Metrics test ``a_l`` at the block's output, where the gradient is
-``g_{l+1}``. Metrics named ``..._at_input`` test it at the block's input, where the gradient is
+Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l takes the
+place of the gradient at its output ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``,
+and ``loss_i`` the loss of sample i. Metrics test ``a_l`` at the block's output, where the gradient
+is ``g_{l+1}``. Metrics named ``..._at_input`` test it at the block's input, where the gradient is
 ``g_l``, as published numbers do. In a block without a skip, ``g_l`` is unrelated to the credit.
 
 The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in
@@ -43,7 +43,7 @@ _ETA = 0.01
 DRAWS = 20
 # Largest relative difference between a batch's loss and the mean or sum of its samples' losses.
 _SAME = 1e-4
-# Most entries of perturbed states in one forward pass; more do not fit into the cache.
+# Limit on the entries of perturbed states in one forward pass; more do not fit into the cache.
 _AT_ONCE = 2**16
 # A metric's suffix -> k: it measures the credit a_l at h_{l+k}, block l's output (1) or input (0).
 _SIDES = {"": 1, AT_INPUT: 0}
@@ -135,7 +135,8 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
     """Return a function that computes the loss of every sample.
 
     Raises:
-        AuditError: the loss of the batch is neither the mean nor the sum of its samples' losses.
+        AuditError: the loss fails on single samples, or the loss of the batch is neither the mean
+            nor the sum of its samples' losses.
     """
     if loss_fn is F.cross_entropy:
         return _cross_entropies
@@ -154,7 +155,8 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
     distances = [abs(whole - known.mean().item()), abs(whole - known.sum().item())]
     if not min(distances) <= _SAME * abs(whole):
         raise AuditError(
-            "the loss of a batch is not the mean of the losses of its samples (class weights?)"
+            "the loss of a batch is neither the mean nor the sum of its samples' losses (class"
+            " weights?)"
         )
     return each
 

@@ -79,16 +79,17 @@ def diagnose(
         frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation
             and its embedding trained by the method's own credit. Without it D3 is not evaluated.
         layer_for_stability: index l of the state for the cross-batch stability; default
-            ``max(1, (L + 1) // 2)``.
+            ``(L + 1) // 2``.
         thresholds: limits of the checks; default the paper's.
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
         description: where the model's states are; without it the model needs `HookPoint` modules or
             must follow the contract.
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, a function that returns the
-            credits of your own implementation on a batch, in evaluation mode. ``a_l`` is a
-            direction for ``states[l + 1]``, the output of block l. Its shape is that of this output
-            or of the vector ``(B, d)`` read from it. The report then has credit metrics.
+            credits of your own implementation on a batch, in evaluation mode. ``a_l`` takes the
+            place of the gradient at ``states[l + 1]``, the output of block l: a step against it
+            should lower the loss. Its shape is that of this output or of the vector ``(B, d)`` read
+            from it. The report then has credit metrics.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh
             feedback for every number. The draws give the null distribution of the cosines; equal
             draws count once. The number seeds torch's global stream.

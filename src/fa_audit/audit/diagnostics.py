@@ -56,7 +56,7 @@ def measure(
 
     Args:
         batches: disjoint ``(x, labels)``.
-        layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
+        layer_for_stability: a state 0..L; default ``(L + 1) // 2``.
         loss_fn: the loss whose gradients are taken.
         sample: the batch on which the layers are measured; default the first of `batches`.
         stability_batches: batches for the stability, in place of `batches`. Batches smaller than
@@ -339,7 +339,8 @@ def _compare_backward(
         counted: mask ``(B,)`` of the samples in ``found.truth``.
     """
     truth, own = part_of(whole, counted), (x[counted], labels[counted])
-    # Norms are estimated for the mean over `counted`; the loss itself may average over all samples.
+    # Norms are estimated for a mean over `counted`. If the loss averages over all samples, `share`
+    # scales them.
     share = 1.0
     if not counted.all():
         share = whole.loss / float(scalar_loss(loss_fn, truth.logits, own[1]))
@@ -348,7 +349,7 @@ def _compare_backward(
         if how == "untrue":
             norm = norms_along_directions(twin, *own, loss_fn, truth, state)
             found.estimates[state] = share * norm
-        # If `how` is "small", the differences of the loss are small, too: the norm stays.
+        # If `how` is "small", gradient and differences are near rounding errors: keep the norm.
         elif how == "rough":
             found.estimates[state] = math.nan
 

@@ -167,9 +167,9 @@ class _Caller:
         right = is_dense(credit) and credit.shape in (shape, state.shape)
         if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
             raise AuditError(
-                f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or"
-                " torch.float64: the shape of the vector that the audit reads from the block's"
-                f" output h_{layer + 1}, or of this output."
+                f"{name}: a_{layer}: found {shown(credit)}; expected {shapes}, the shape of the"
+                f" vector read from the block's output h_{layer + 1} or of the output itself, in"
+                " torch.float32, torch.float64 or the output's type."
             )
         bad = int((~credit.isfinite()).sum())
         if bad:
@@ -183,7 +183,7 @@ def _seed_draw(number: int) -> None:
     """Seed torch's global streams by a draw's number; the same number gives the same draw."""
     seed = stream_seed(SEED, "draw", number)
     torch.default_generator.manual_seed(seed)
-    # Before CUDA starts, torch would only queue the seeds.
+    # Before CUDA starts, torch would queue this seed in place of the caller's.
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 

@@ -37,7 +37,7 @@ from fa_audit.networks.trace import (
 )
 from fa_audit.protocol.audit import Code
 
-# Takes model, x, targets and [h_0..h_L]; `draw` also takes a draw's number.
+# Called as credits(model, x, targets, [h_0..h_L]), or draw(...) with the draw's number at the end.
 CreditFunction = Callable[..., Sequence[Tensor]]
 # The paper's evaluation batches. The limit of D2 depends on their size.
 BATCHES, BATCH_SIZE = 10, 128
@@ -108,8 +108,8 @@ def paired(
         samples: `test_samples` of `diagnose`.
 
     Returns:
-        The number of test samples; how many only the network, and how many only its baseline,
-        classifies correctly. None for what is unknown.
+        The number of test samples, and a pair: how many of them only the network classifies
+        correctly, and how many only its baseline does. Each is None if unknown.
 
     Raises:
         AuditError: `samples` is not an integer >= 1, or the hits do not match the accuracies.
@@ -148,7 +148,8 @@ def check_credit_arguments(
     """Check the arguments about a caller's credits.
 
     Raises:
-        AuditError: an argument has a wrong type or value, or is given without `credits`.
+        AuditError: an argument has a wrong type or value, or `draw` or `blocks` is given without
+            `credits`.
     """
     for name, function in {"credits": credits, "draw": draw}.items():
         if function is not None and not callable(function):
@@ -223,18 +224,18 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
             " meta device."
         )
     x, labels = pair
-    # One sample without a dimension for the batch has no rows.
+    # A single sample without a batch dimension is refused.
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     classes = rows and are_classes(labels)
     if loss_fn is F.cross_entropy:
-        right, kind = classes and int(labels.min()) >= 0, "class indices >= 0, shape (B,),"
+        right, kind = classes and int(labels.min()) >= 0, "class indices >= 0 of shape (B,)"
     else:
-        # The caller's own loss may take targets of any shape and type.
-        right, kind = rows, "labels"
+        # The caller's own loss may take labels of any type, and any shape with one row per input.
+        right, kind = rows, "one row per input"
     if not right:
         raise AuditError(
             f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels"
-            f" {tuple(labels.shape)}; expected as many {kind} as inputs, and at least one."
+            f" {tuple(labels.shape)}; expected as many labels as inputs, and at least one: {kind}."
         )
     # torch's cross-entropy takes indices of 64 bits only.
     if classes and is_cross_entropy(loss_fn):

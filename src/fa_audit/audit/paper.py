@@ -233,8 +233,8 @@ class FAProtocol:
         )
         if options.get("thresholds") is not None and limits != DiagnosticThresholds():
             raise AuditError(
-                "thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of"
-                " the two."
+                "thresholds: found limits both here and as numbers (d1_threshold, d2_eps,"
+                " d2_factor, d3_margin_pp); give one of the two."
             )
         self.model, self.samples = model, (x, labels)
         self.options = {"thresholds": limits} | options

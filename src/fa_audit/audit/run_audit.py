@@ -105,7 +105,7 @@ def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {"spec": spec.to_dict(), "digest": spec.digest}
     for name in ("stopped_after", "seconds", "data_sha256", "checkpoint_sha256"):
         about[name] = facts.get(name)
-    # These describe the machine of the training, not the one of the audit.
+    # Machine and code of the training, not of the audit.
     trained = facts.get("provenance", {})
     for name in ("device", "commit", "cpu"):
         about[name] = trained.get(name)
@@ -149,8 +149,7 @@ def audit(
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = (
-            f"frozen baseline trained as long as the run: {stopped_after} epochs, after which it"
-            " stopped"
+            f"frozen baseline as short as the run: {stopped_after} epochs, after which it stopped"
         )
         own_acc = bp_frozen_acc = None
     report = diagnose(

@@ -90,7 +90,7 @@ def _rho_at_input(
 ) -> Block:
     if credit.shape != gradient.shape:
         return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
-    # States, moves and losses are in float32, as in published numbers.
+    # States, directions and losses are in float32, as in published numbers.
     directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
     changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
     vectors = zip(FLOAT32, (credit, gradient))
@@ -115,7 +115,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         none, blocks = Measured(None, len(labels), 0, reason), network.depth
         without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # One draw whose cosines hold only the reason: the null distribution takes it from there.
+        # One draw without cosines, from which the null distribution copies the reason.
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)

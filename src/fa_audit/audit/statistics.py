@@ -1,8 +1,8 @@
 """Statistics of samples and batches: medians, cosines, and their 95 % intervals.
 
 Pure functions; vectors are rows ``(B, d)``. A `Measured` quantity that cannot be measured has a
-reason, not a placeholder such as 0 or NaN. The intervals, percentile bootstrap and delete-one
-jackknife, follow Efron and Tibshirani 1993.
+reason, not a placeholder such as 0 or NaN. Both kinds of intervals (percentile bootstrap,
+delete-one jackknife) follow Efron and Tibshirani 1993.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RESAMPLES = 2000
 
 def median_ratio(rows: Tensor, others: Tensor) -> Measured:
     """Return the median over samples of ``||row|| / ||other||``, in float64, leaving out samples
-    whose `others` row is zero.
+    whose ratio is not finite, such as those with a zero row in `others`.
 
     >>> rows, others = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])
     >>> median_ratio(rows, others)
@@ -139,8 +139,8 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     """Return the interval of the middle 95 % of bootstrap draws; None if a draw is NaN.
 
-    If `value` lies outside, the interval is widened to include it. The largest of many similar
-    growths, for example, can lie outside.
+    `value` is the measured value. If it lies outside, as a maximum of many similar numbers can, the
+    interval is widened to include it.
 
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)

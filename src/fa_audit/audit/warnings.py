@@ -149,8 +149,8 @@ def sample_warnings(batches: list[Batch], ignored: int, *, finite: bool) -> Warn
 
 
 def passes_of(network: Network, batches: list[Batch], ignored: int) -> list[Forward]:
-    """Run the batches forward, without the samples whose label is `ignored`; return nothing if
-    labels are not class indices.
+    """Run the batches forward, then drop the samples whose label is `ignored`. Return nothing if
+    labels are not class indices, or if outputs are not one row of class logits per sample.
     """
     if not all(are_classes(labels) for _, labels in batches):
         return []
@@ -242,8 +242,9 @@ def gradient_warnings(evidence: Evidence) -> Warnings:
         places, most = ", ".join(map(str, large)), max(large.values())
         yield (
             "exploding gradient",
-            f"The gradient explodes at state {places}: for one sample's loss it is up to {most:.3g}"
-            f" (more than {_LARGE:g}). No check tests this: D2 asks whether it vanishes.",
+            f"The gradient explodes at state {places}: its median norm per sample reaches"
+            f" {most:.3g} (more than {_LARGE:g}). No check tests this: D2 tests for vanishing"
+            " gradients only.",
         )
     if evidence.unchecked and evidence.finite:
         # Either float64 was too coarse at some states, or no state was compared.

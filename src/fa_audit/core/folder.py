@@ -42,7 +42,8 @@ def check_writable(roots: Iterable[str | Path]) -> None:
 
 
 def check_room(roots: Iterable[str | Path]) -> None:
-    """Check that the disk of every folder in `roots` has room, by writing a block to it.
+    """Check that every folder in `roots` has room on its disk, by writing a block to the folder. A
+    missing folder will be made in '.', so the block is written there.
 
     Raises:
         AuditError: the block was not written.

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def asks_for_gpu(resources: Mapping[str, object]) -> bool:
-    """Return whether a job's resources ask for a GPU, or for a share of one by ``gres``."""
+    """Return whether a job's resources ``gpu`` or ``gres`` ask for a GPU or a share of one."""
     return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(
         ("gpu", "shard")
     )
@@ -46,13 +46,13 @@ def jobs_per_gpu() -> int:
 
 @cache
 def visible_gpu_count() -> int:
-    """Count the GPUs that CUDA can show here, without torch, which takes seconds to import."""
+    """Count the GPUs visible to CUDA here, without torch, which takes seconds to import."""
     return len(_visible())
 
 
 def _visible() -> list[str]:
-    """List the GPUs that CUDA can show, as CUDA reads CUDA_VISIBLE_DEVICES: the first invalid entry
-    ends the list.
+    """List the GPUs visible to CUDA. As in CUDA, the first invalid entry of CUDA_VISIBLE_DEVICES
+    ends the list; entries that begin with GPU- or MIG- are not checked.
     """
     there = [str(index) for index, _ in enumerate(_DEVICE_FILES.glob("nvidia[0-9]*"))]
     if not there:

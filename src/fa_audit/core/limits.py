@@ -71,8 +71,8 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
 
     Args:
         limits: as `check_limit` accepted them.
-        needs: GPU memory of every run, in MB. Jobs are spread over the GPUs, and the largest may
-            share one GPU.
+        needs: GPU memory of every run, in MB. Jobs are spread over the GPUs; at worst the largest
+            jobs share one.
 
     Raises:
         AuditError: the jobs do not fit.
@@ -90,9 +90,9 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
             else "--resources gpu=0, which computes on the CPU"
         )
         raise AuditError(
-            f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the "
-            f"largest jobs of this configuration together need {together[-1]} MB "
-            f"(benchmarks/costs.json, docs/cluster.md). Use {others}."
+            f"--resources gpu={limits['gpu']} is too large: found {jobs} jobs on a GPU of {memory} "
+            f"MB at once; this configuration's largest jobs ({len(together)}) together need "
+            f"{together[-1]} MB (benchmarks/costs.json, docs/cluster.md). Use {others}."
         )
 
 
@@ -100,7 +100,7 @@ def check_cluster_limits(
     asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]
 ) -> str:
     """Check that the number of GPUs requested from a cluster at once is limited; return the limit
-    in words: ``at most 4 GPUs at a time (gpu)``, or ``their CPUs`` if no rule asks for GPUs.
+    in words: ``at most 4 GPUs at a time (gpu)``, or ``CPUs only`` if no rule asks for GPUs.
 
     Args:
         asked: resources of every rule that may be sent to the cluster, before `limits` apply.
@@ -115,7 +115,7 @@ def check_cluster_limits(
     }
     return (
         " and ".join(f"at most {limits[cap]} GPUs at a time ({cap})" for cap in sorted(caps))
-        or "their CPUs"
+        or "CPUs only"
     )
 
 

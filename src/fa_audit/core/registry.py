@@ -105,10 +105,10 @@ def naming_errors(
 
     Args:
         inside: turn only exceptions whose traceback passes through the file of `name`.
-        elsewhere: the end of the message if it does not pass through that file.
+        elsewhere: the end of the message if the traceback does not pass through that file.
 
     Raises:
-        AuditError: the code inside this context failed.
+        AuditError: the user's code failed. All other exceptions are raised unchanged.
     """
     try:
         yield

@@ -104,7 +104,7 @@ FOLLOWED = ("data", "methods", "networks", "results")
 _WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
 _LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
 _SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
-# Fields of syntax trees that are left out; msg is the text of an assert.
+# Fields of a syntax tree's nodes that a digest leaves out; msg is the text of an assert.
 _UNREAD = {"ctx", "kind", "type_comment", "msg"}
 
 
@@ -255,8 +255,8 @@ def _content(path: Path, texts: bool) -> str:
 def _form(node: object, texts: bool) -> str:
     """Return a syntax tree as text, the same in all versions of Python.
 
-    Docstrings, logging and the messages of errors are left out. If `texts` is false, string
-    literals of three or more words are left out, too.
+    Docstrings, logging and the messages of errors are left out. If `texts` is false, so are string
+    literals of three or more words, and parts of f-strings with a space.
     """
     if isinstance(node, list):
         return ",".join(_form(part, texts) for part in node if not _says_only(part))

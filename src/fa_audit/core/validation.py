@@ -85,7 +85,8 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
         elif problem["type"] == "float_type" and _EXPONENT.fullmatch(str(problem["input"])):
             # YAML reads 1e-3 (no point) and 1.0e3 (no sign) as text.
             found[place] = (
-                f"; found the text {shortened(problem['input'])}; write 1.0e-3 or 1.0e+3."
+                f"; found the text {shortened(problem['input'])}; write a point and the exponent's"
+                " sign, as in 1.0e-3 or 1.0e+3."
             )
         elif problem["type"] == "value_error":  # validators of fa-audit name what they found
             message = message.removeprefix("Value error, ")

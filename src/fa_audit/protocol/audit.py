@@ -183,8 +183,8 @@ class Audit(Evidence):
             place = ".".join(map(str, first["loc"])) or "top level"
             found = printable(f"{where}: {place}: {first['msg']}")
             raise AuditError(
-                f"{found}; expected an audit of this version of fa-audit. If an earlier one wrote"
-                " it, make it again."
+                f"{found}; expected an audit written by this version of fa-audit. If another"
+                " version wrote it, make the audit again."
             ) from None
         except FOREIGN as error:
             raise AuditError(

@@ -141,9 +141,10 @@ class Criterion:
         return -beyond if self.side == "above" else beyond
 
     def at(self, distance: float, limit: float) -> float:
-        """Return the value at a `distance` from `limit`. For ``factor`` the distance is in decades.
+        """Return the value at a `distance` from `limit`, as `distance` measures it: positive if the
+        check passes.
 
-        D1's value two decades from its limit, 50:
+        D1 passes two decades below its limit of 50:
 
         >>> CHECKS["scale"].at(2.0, 50.0)
         0.5
@@ -246,8 +247,8 @@ def _why_unknown(evidence: Evidence) -> str:
         return "the backward pass does not give the gradient at h_L"
     if evidence.finite:
         return (
-            "a custom backward pass could not be compared with the forward pass, or float64 did not"
-            " decide"
+            "the gradient at h_L was not verified: its custom backward pass could not be compared"
+            " with the forward pass, or float64 does not resolve the comparison"
         )
     return "the gradient at h_L is not finite"
 
@@ -256,8 +257,8 @@ def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, An
     formed = f"bootstrap over {evidence.samples} samples"
     if interval is None:
         formed = (
-            f"none: needs {FEWEST} samples and norms that are finite and not estimated;"
-            f" found {evidence.samples} samples"
+            f"none: fewer than {FEWEST} samples (found {evidence.samples}), or some norms are not"
+            " finite or only estimated"
         )
     return {"interval": interval, "interval_note": formed}
 

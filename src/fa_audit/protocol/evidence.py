@@ -36,8 +36,8 @@ class DiagnosticThresholds:
             percentage points.
         loss_saturation: below this product ``B * median||h_L|| * median||g_L||`` a small gradient
             comes from a saturated loss and not from an exploded state. The paper has no such
-            limit. The product is 1 to 100 in healthy and exploded networks, and 1e-3 or less in
-            one at 99 % accuracy.
+            limit. The product is 1 to 100 in healthy and in exploded networks, and 1e-3 or less if
+            the loss is saturated, as in a network at 99 % accuracy.
 
     Raises:
         AuditError: a limit is not a finite number, or is outside its quantity's range.
@@ -63,8 +63,8 @@ class DiagnosticThresholds:
 
     @classmethod
     def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
-        """Build thresholds from limits by their names in a configuration, with margins as
-        fractions; absent limits keep their defaults.
+        """Build thresholds from a configuration's limits, keyed by name; its margins are fractions.
+        Absent limits keep their defaults.
 
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
@@ -267,8 +267,8 @@ class Evidence(Model):
         credit: the credit metrics of every block; empty if no credits were audited.
         deep: means of the credit metrics over the blocks l >= 1.
         feature_drift: relative change of every parameter since initialisation, by name.
-        first_flags: the first epoch at which D1 and D2 fired, None if they never did; empty if the
-            training was not followed.
+        first_flags: for D1 and for D2, the first epoch at which it fired, None if it never did;
+            empty if the training was not followed.
         batch_norm_twice: growth and norms under BatchNorm statistics that every training step
             updates twice, as the paper's code does; empty without BatchNorm.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if

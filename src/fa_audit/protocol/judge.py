@@ -331,7 +331,7 @@ class Judgement:
 
     @property
     def flags(self) -> list[str]:
-        """List every check that fires, with cause or baseline, even if it decides no verdict."""
+        """List all checks that fire, with their cause or frozen baseline; some decide no verdict."""
         flags = []
         for name, found in self.findings.items():
             if found.fires:

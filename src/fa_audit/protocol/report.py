@@ -56,7 +56,7 @@ def document(judgement: Judgement) -> Document:
         title += f", {judgement.count} {judgement.unit}s"
     lead = f"{judgement.text(THREE)}; four checks: {judgement.text(FOUR)}"
     if any(audit.warned("weak baseline") for audit in judgement.networks):
-        lead += ", in doubt (see the warnings)"
+        lead += "; D3 is in doubt (see the warnings)"
     return Document(title, tuple(_sections(judgement)), f"{lead}. {_scope(first)}")
 
 

@@ -43,10 +43,11 @@ class Ruling(NamedTuple):
     """The sentence that one criterion supports, and the one that it does not support.
 
     Attributes:
-        claim: True for the finding, False for the opposite, None if neither is supported.
+        claim: True for the finding (the criterion fires), False for the opposite (it does not),
+            None if neither is supported.
         may: the supported sentence, or only numbers if no claim is supported; may be empty.
-        may_not: the unsupported sentence with the reason; empty if nothing is to be denied (`claim`
-            is False), or if the check was not evaluated and decides no verdict.
+        may_not: the unsupported sentence with the reason; empty if `claim` is False, or if the
+            check was not evaluated and decides no verdict.
         reason: the reason by itself.
     """
 
@@ -57,7 +58,7 @@ class Ruling(NamedTuple):
 
 
 def sentences(judgement: Judgement) -> tuple[list[str], list[str]]:
-    """Return the sentences that may be written, and those that may not, each with its reason."""
+    """Return the sentences that may be written, and those that may not with their reasons."""
     if not judgement.finite:
         return [NOT_FINITE], [_NOTHING]
     ruled = _rulings(judgement)
@@ -135,7 +136,7 @@ def _ruling(name: str, found: Finding, judgement: Judgement) -> Ruling:
 
 
 def _decided(found: Finding, judgement: Judgement) -> tuple[bool | None, str, str]:
-    """Return a criterion's claim, as in `Ruling`, the reason for this claim, and what to do."""
+    """Return a criterion's `claim` (see `Ruling`), why it fires or has no claim, and what to do."""
     kind = found.kind
     if found.fires is None:
         open_ = next(outcome for outcome in found.outcomes if outcome.fires is None)
