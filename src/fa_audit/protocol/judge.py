@@ -331,7 +331,7 @@ class Judgement:
 
     @property
     def flags(self) -> list[str]:
-        """List all checks that fire, with their cause or frozen baseline; some decide no verdict."""
+        """List all checks that fire, with cause or frozen baseline; some decide no verdict."""
         flags = []
         for name, found in self.findings.items():
             if found.fires:
