@@ -45,13 +45,13 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--frozen",
         metavar="BASELINE",
-        help="the method's own frozen baseline: for a checkpoint its .json, for a model its"
-        " accuracy; default none: D3 is not evaluated",
+        help="the method's own frozen baseline: its .json for a checkpoint, its accuracy for a"
+        " model; default none: D3 is not evaluated",
     )
     add(
         "--bp-frozen",
         metavar="BASELINE",
-        help="BP's frozen baseline: for a checkpoint its .json, for a model its accuracy; default"
+        help="BP's frozen baseline: its .json for a checkpoint, its accuracy for a model; default"
         " none: D3-strict is not evaluated",
     )
     for kind in _OF_CHECKPOINTS:

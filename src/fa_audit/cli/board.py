@@ -48,7 +48,7 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         default=Path("drawn"),
-        help="folder for the files; default %(default)s",
+        help="folder for the files; default ./%(default)s",
     )
 
 

@@ -204,8 +204,8 @@ class SettingEntry(Budget):
     vary: dict[str, Annotated[Different[Option], Field(min_length=1)]] = Field(
         {},
         min_length=1,
-        description="a list of values for every option, of training or of the architecture, that"
-        " varies; one setting for every combination",
+        description="for an option of training or of the architecture, a list of its values; one"
+        " setting for every combination",
     )
 
     def variants(self, block: str) -> Iterator[tuple[str, SettingEntry]]:
