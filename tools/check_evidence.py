@@ -107,7 +107,8 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
     """Yield a line for every seed whose verdict differs from the measured one, or whose value
-    differs by more than the scatter of the measured seeds.
+    differs by more than the scatter of the measured seeds explains: the 95 % t-limit of a
+    difference of two seeds, or `LEAST` of the value if that is larger.
 
     Args:
         ours: values of the runs that were trained again, by seed.

@@ -13,7 +13,7 @@ from fa_audit.cli import COMMANDS, OneLineParser
 DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
 
-`fa-audit COMMAND --help` prints the same (`tools/command_line.py` writes this page from it). The
+`fa-audit COMMAND --help` prints the texts of this page (written by `tools/command_line.py`). The
 exit status is 0 when done, even if checks of an audit fire. It is 1 after an error, or if a method
 fails `fa-audit check`. [Examples](auditing.md).
 

@@ -1,10 +1,10 @@
-"""Install the programs that a group of tests needs, or print in one line why they cannot run on
-this machine.
+"""Install the programs that a group of tests needs, or print in one line why the tests cannot run
+on this machine.
 
     python3 tools/debian_packages.py slurm|browser
 
-Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only. A
-temporary /usr/sbin/policy-rc.d keeps Debian from starting the packages' daemons.
+Exit status 0: the programs are installed; 77: they cannot be installed. Uses apt-get, as root only.
+A temporary /usr/sbin/policy-rc.d keeps Debian from starting the packages' daemons.
 """
 
 import os

@@ -42,8 +42,8 @@ FINDINGS_NOTE = (
 
 
 def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return accuracy, margin, growth, last state, rho and verdict of settings side by side; numbers
-    have intervals.
+    """Return a row for every run of every setting: accuracy, margin, growth, the last state's norm
+    and rho with intervals, and the verdict.
     """
     table = replace(tidy, runs=with_derived(tidy))
     return run_table(

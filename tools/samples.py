@@ -25,7 +25,7 @@ FLOOR = DiagnosticThresholds().g_norm_floor  # the published one, for 128 sample
 
 
 def rows(checkpoint: Path, dataset: Dataset) -> Iterator[dict[str, Any]]:
-    """Yield one row for every number of samples of one trained network."""
+    """Audit one trained network on each number of samples in `COUNTS`; yield a row for each."""
     learner = load_checkpoint(checkpoint)
     for count in COUNTS:
         report = diagnose(learner.network, evaluation_batches(dataset, count, limit=1), None)

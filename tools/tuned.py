@@ -40,7 +40,7 @@ def search_of(results: Path) -> pd.DataFrame:
         sizes = [f"{name} {size}" for name, size in spec["architecture_options"].items()]
         network = f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
         row = {"network": network, "run": path.parent.name, "validation_acc": accuracy}
-        # A specification records only what differs from the defaults.
+        # A specification leaves out `normalise` at its default.
         rows.append(row | {"lr": spec["lr"], "normalise": spec.get("normalise", True)})
     return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "validation_acc"])
 

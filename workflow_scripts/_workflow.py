@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("workflow")
 # A copy of standard error: `_log_to` redirects the original to the log.
 _TERMINAL = os.dup(2)
-# Ctrl-C and a closed terminal reach jobs, too. Snakemake ends them itself (rules/helpers/jobs.smk);
-# a job that ended earlier would be listed as failed.
+# Jobs ignore Ctrl-C and a closed terminal: Snakemake ends its jobs itself (rules/helpers/jobs.smk)
+# and would list a job that ended earlier as failed.
 for number in (signal.SIGINT, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 
@@ -86,8 +86,8 @@ def _log_to(path: str) -> None:
 
 @contextmanager
 def device(snakemake: Snakemake) -> Iterator[str]:
-    """Yield the device that Snakemake granted: ``cpu``, or a GPU, locked so that no more jobs share
-    it than `jobs_per_gpu` allows.
+    """Yield the device to compute on: ``cpu`` if no GPU was granted or torch sees none; else a GPU,
+    locked so that no more jobs share it than `jobs_per_gpu` allows.
     """
     import torch
 

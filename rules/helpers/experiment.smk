@@ -97,8 +97,8 @@ THRESHOLDS = config.get("thresholds", {})
 
 # If a job fails, Snakemake deletes its outputs, but takes the job for up to date until a stale job
 # needs these outputs (docs/workflow.md). Every job therefore has a parameter `origin`, a digest of
-# all that its inputs are made from. An edit changes the origin of all later jobs: these are stale,
-# need the deleted outputs, and make Snakemake repeat the failed job.
+# all that its inputs are made from. If an edit led to the failed job, it also changed the origin of
+# all jobs downstream. These are stale and need the deleted outputs, so Snakemake repeats the job.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 
@@ -147,8 +147,8 @@ def name_missing_options():
         missing.append(f"--max-checksum-file-size {LARGEST_DATA}")
     if missing and MODE == ExecMode.DEFAULT:
         logger.warning(
-            "fa-audit: a script or data file that is only touched makes every training stale. Add"
-            f" {' '.join(missing)}"
+            f"fa-audit: add {' '.join(missing)} to the command. Otherwise a `touch` of a script or"
+            " data file can make every training stale."
         )
 
 

@@ -1,4 +1,4 @@
-"""Audit networks and report on them, without the workflow."""
+"""Train networks, audit them and report on them, without the workflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = {
     "audit": ("audit a model of your own, or a checkpoint", audit.audit_parser),
     "describe": ("propose where the states of a model are", models.describe_parser),
     "report": ("report on the audits of one run", results.report_parser),
-    "board": ("rank measured runs and your own by accuracy", board.board_parser),
+    "board": ("rank the project's runs and yours by accuracy", board.board_parser),
     "draw": ("draw your audits, or the figures and tables of a configuration", board.draw_parser),
     "train": ("train one network and write its checkpoint", train.train_parser),
     "check": ("test that a training method behaves as audits assume", models.check_parser),

@@ -1,4 +1,4 @@
-"""`fa-audit board` and `draw`: show measured runs and your own audits, without training."""
+"""`fa-audit board` and `draw`: show the project's runs and your own audits, without training."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MEASURED = "configs/measured.yaml"
 _BOARD = "configs/board.yaml"
 _FIELD = "reference/field"  # the runs of this configuration
 _KEY = (
-    "rank: by accuracy; a run shares the rank of the run above it, unless a paired\n"
-    "  t-test over the seeds (5 %, Holm) finds a run of that rank more accurate\n"
+    "rank: by accuracy; a run has the rank of the run above unless a paired t-test\n"
+    "  over the seeds (5 %, Holm) finds it less accurate than some run of that rank\n"
     "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
     "fires: {checks}; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"

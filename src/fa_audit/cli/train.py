@@ -25,8 +25,8 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     words = "method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"
     completed(add("run", help=words), METHODS)
     add("output", type=Path, help="FILE.safetensors, to be written with FILE.json and FILE.csv")
-    named = f"for {data_file('NAME')}, which is made if missing"
-    words = f"a data set's file, or its name (`fa-audit list datasets`) {named}; no default"
+    named = f"{data_file('NAME')}, made if missing"
+    words = f"a data set's file, or NAME from `fa-audit list datasets` to use {named}; no default"
     completed(add("--data", metavar="NAME", required=True, help=words), DATASETS)
     add_data_root(parser)
     words = "name (`fa-audit list architectures`) or package.module:Class; default %(default)s"

@@ -58,7 +58,7 @@ class Table:
 def to_csv(table: Table) -> str:
     """Format the values in full precision; a missing one is an empty field.
 
-    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    Put an apostrophe before a text that a spreadsheet would take for a formula.
     """
     assert table.values is not None, "a CSV needs a table with `values`"
     return str(table.values.map(_inert).to_csv(index=False, lineterminator="\n"))

@@ -33,7 +33,7 @@ class LineOf(dict[str, str]):
     """File and line of every value: ``settings.demo.epochs`` -> ``configs/demo.yaml, line 12``."""
 
     def __call__(self, place: str) -> str:
-        """Return the line of a value, or else of the mapping around it; empty if neither is known."""
+        """Return the line of a value or of the nearest entry around it that has one; else empty."""
         while place and place not in self:
             place = place.rpartition(".")[0]
         return self.get(place, "")
@@ -187,5 +187,8 @@ def _check_plain(node: yaml.ScalarNode) -> None:
     if node.style is not None or kind not in _PLAIN:
         return
     if not re.fullmatch(_PLAIN[kind], node.value, re.IGNORECASE):
-        problem = f"found {node.value}, read as {kind}; write 10, 0.1 or true, or put it in quotes"
+        problem = (
+            f"found {node.value}, which YAML reads as {kind}; write numbers and flags like 10, 0.1"
+            " or true, and put texts in quotes"
+        )
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

@@ -66,13 +66,12 @@ class Costs:
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def training_hours(self, spec: RunSpec, *devices: str) -> Hours | None:
-        """Estimate the hours of a training on the first of `devices` that has a row for it; None if
-        nothing similar was measured.
+        """Estimate the hours of a training; None if nothing similar was measured.
 
-        The estimate uses the first of these that was measured on the network: the same training,
-        its method without frozen blocks, and backpropagation, whose time is multiplied by the
-        method's declared `relative_time`. Penalties and random targets add next to nothing. A
-        training of no epochs needs no measurement.
+        Three measurements on the network may serve, in this order: the same training, its method
+        without frozen blocks, and backpropagation, whose time is multiplied by the method's
+        declared `relative_time`. The first of `devices` that has one of them is used. Penalties and
+        random targets add next to nothing. A training of no epochs needs no measurement.
         """
         row, exact, unmeasured = self._row(spec, "seconds_per_epoch", *devices)
         start = row.get("start_seconds", 0)
@@ -85,8 +84,8 @@ class Costs:
         return Hours((start + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, *devices: str) -> Hours | None:
-        """Return the hours of an audit, which hardly depend on the method, on the first of
-        `devices` that has a row for it; None for an unmeasured network.
+        """Return the hours of an audit on the first of `devices` that has a row for the network;
+        None if none has. The hours hardly depend on the method.
         """
         row, _, _ = self._row(spec, "seconds_per_audit", *devices)
         if not row:
@@ -126,9 +125,11 @@ class Costs:
         return 0
 
     def _row(self, spec: RunSpec, name: str, *devices: str) -> tuple[Row, bool, MethodInfo]:
-        """Return the nearest measured row with entry `name`, on the first of `devices` that has
-        any; whether it was measured for exactly this run; and the method's declared costs if the
-        row is backpropagation's or empty.
+        """Find a row with entry `name` on the first of `devices` that has one: a row of the run's
+        method or else of backpropagation.
+
+        Return the row, empty if there is none; whether it was measured for exactly this run; and
+        the costs to apply to it: none for the method's own row, else the declared ones.
         """
         own, declared = spec.to_dict(), stated(spec.method)
         plain = own | {"frozen_blocks": 0, "shallow": False}

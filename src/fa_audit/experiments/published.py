@@ -50,9 +50,9 @@ _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "dis
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared. A key names the fields
-# (`layer`, `epoch`) that an `Entry` for these columns must have. A verdict's tuple lists the
-# possible answers. A number's tuple is empty, or holds `NEVER` if the number is an epoch that may
-# not exist.
+# (`layer`, `epoch`) that an `Entry` for these columns must have. Each column is mapped to the
+# answers that it may have besides numbers: a verdict to all its answers, a number to none, or to
+# `NEVER` if it is an epoch that may not exist.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),
@@ -102,7 +102,8 @@ class Entry(Strict):
         values: the numbers of single seeds, if they are published.
         seeds: the seeds of our runs to compare with.
         repeats: what this number restates, in words; it is then not counted.
-        decides: whether the number should show which script produced the setting's numbers.
+        decides: whether the scorecard should say if this number tells the setting's script from the
+            paper's other scripts.
     """
 
     quantity: str
@@ -226,7 +227,7 @@ class Experiment(Strict, extra="allow"):
 
     Attributes:
         script: the paper's script that is assumed to have trained the networks.
-        reason: why.
+        reason: why this script is assumed.
         excluded: why its numbers are shown but not counted; empty if they count.
     """
 
@@ -289,7 +290,9 @@ class Published(Strict):
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the runs of `grid` that are trained as some script trains a published run."""
+        """Return the runs of `grid` whose training equals that of a published run under one of the
+        paper's scripts.
+        """
         wanted = set()
         for experiment in self.experiments.values():
             wanted |= {experiment.spec(key) for key in self.run_keys()}

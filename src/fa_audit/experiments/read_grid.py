@@ -118,7 +118,7 @@ def _check_runs(setting: Setting) -> None:
         # Building a specification checks its values.
         setting.spec(name, setting.seeds[0])
         if not run.is_baseline:
-            # D3 cannot be judged without both frozen baselines.
+            # D3 needs the method's own frozen baseline, D3-strict the one of backpropagation.
             there = setting.baselines_of(name)
             for role in ("own", "bp"):
                 if role not in there:

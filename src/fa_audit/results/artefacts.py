@@ -178,7 +178,7 @@ def board_of(tidy: Tidy) -> Iterator[Shown]:
 
     yield "tables", "board", "Board", "board", tidy
     if tidy.has("own_frozen_acc"):
-        yield "figures", "board", "Accuracy and own frozen blocks", "board", without_sources(tidy)
+        yield "figures", "board", "Accuracy and frozen baseline", "board", without_sources(tidy)
 
 
 def shown_of_audits(tidy: Tidy) -> Iterator[Shown]:

@@ -147,7 +147,7 @@ def _order(numbers: Mapping[str, Sequence[float]]) -> Comparison:
         order += " = " if _at_most(means[one], means[other]) else " > "
         order += other
     found = ", ".join(f"{run} {mean:.4g}" for run, mean in means.items())
-    return Comparison(_agrees(falls), f"means fall in this order: {found}", order)
+    return Comparison(_agrees(falls), f"means must fall: {found}", order)
 
 
 def _agrees(agrees: bool) -> str:

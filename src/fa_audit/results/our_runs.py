@@ -109,7 +109,8 @@ def _first_below(tidy: Tidy) -> list[Any]:
     """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
     paper's limit.
 
-    It is None if there is no such epoch, and `_ABSENT` if the run has no trajectory.
+    If the norm was not measured on 1,024 samples, take that on 128, times 128 / 1,024. The epoch is
+    None if the norm is never below the limit, and `_ABSENT` if the run has no trajectory.
     """
     columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])

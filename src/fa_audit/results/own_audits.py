@@ -37,7 +37,9 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
 
 
 def names_of(audit: Audit) -> tuple[str, str]:
-    """Return the audit's setting and run; a missing name is made from its network and method."""
+    """Return the audit's setting and run. If a name is missing, take it from the specification;
+    without one, the setting is `OTHERS` and the run is named after the method.
+    """
     if audit.spec is None:
         return audit.setting or OTHERS, audit.run or audit.method
     spec, row = RunSpec.from_dict(audit.spec), run_row(audit)

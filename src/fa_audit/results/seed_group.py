@@ -116,7 +116,9 @@ def _identity(audit: Audit) -> dict[str, Any]:
 
 
 def identity_text(audit: Audit) -> str:
-    """Return a text that all audits of one network share: its specification, or else its name."""
+    """Return a text that the audits of a run share, whatever their seeds: the specification, or
+    else the method's name.
+    """
     if audit.spec is None:
         return audit.method
     return json.dumps(audit.spec | {"seed": 0}, sort_keys=True)

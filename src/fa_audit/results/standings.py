@@ -50,7 +50,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     # A snapshot uses the baselines in its audit, since they are of the same epoch.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False)
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
-    # Of several baselines the most accurate counts: a weak one would make the margin too large.
+    # If there are several baselines, take the most accurate: a weak one makes the margin too large.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
     keys = runs[["setting", "seed", "method"]]
     columns = {}

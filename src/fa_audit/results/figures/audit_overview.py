@@ -105,7 +105,9 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str) -> No
 
 
 def _baselines(ax: Axes, runs: pd.DataFrame, margin: float) -> None:
-    """Draw every seed's own frozen baseline, the accuracy that D3 asks for, and bp+frozen."""
+    """Draw the own frozen baseline of every run and seed with the accuracy that D3 asks for, and
+    the mean of bp+frozen.
+    """
     ax.plot(runs["own_frozen_acc"], runs["row"], **_FROZEN, label="own frozen")
     ax.plot(runs["own_frozen_acc"] + margin, runs["row"], **_ASKED, label="asked")
     # All runs of a setting share the networks of bp+frozen.

@@ -47,7 +47,7 @@ def draw(
     for pair in pairs:
         rules.append(_sorted_rules(runs, pair))
         names.append([style.wrap(called.get(rule, rule), 22) for rule in rules[-1]])
-        # All rows are as high as the tallest name needs.
+        # In one row of panels, every rule is as high as the tallest name needs.
         lines = len(names[-1]) * (max(name.count("\n") for name in names[-1]) + 1)
         heights.append(0.21 * max(lines, 3) + 0.8)
     figure = style.new_figure(title, height=sum(heights))

@@ -86,8 +86,9 @@ def _by_layer(
 ) -> dict[str, pd.DataFrame]:
     """Draw `columns` of the table of layers, one in each panel; return every run's rows."""
     table = tidy.layers.sort_values("layer", kind="stable")
-    # A norm's marker is hollow if the gradient at its state is below the limit. A cosine's marker is
-    # hollow if the gradient that the credit is compared with, at the block's output, is below it.
+    # A gradient norm's marker is hollow if the norm is below the limit of D2. A cosine compares the
+    # credit with the gradient at the block's output; the cosine's marker is hollow if the norm of
+    # that gradient is below the limit.
     below = CHECKS["reference"].fires(table["grad_norm"], thresholds.g_norm_floor)
     # A block's output is the state of the next row.
     output = below.groupby([table[key] for key in KEY]).shift(-1, fill_value=False).astype(bool)

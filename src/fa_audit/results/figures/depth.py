@@ -39,7 +39,7 @@ def depth_ladder(
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for letter, ax, setting in zip(ascii_lowercase, panels.flat, tidy.settings):
         own = rungs[rungs["setting"] == setting]
-        # A run's look depends on the other runs, so pass the same runs as for the legend.
+        # A run's look depends on the other runs in `order`, so pass the `order` of the legend.
         style.seeds_and_means(ax, by_run(own, order, "k", "seed"), "k", "accuracy")
         style.whole_numbers(ax, 9)
         ax.set_xlabel("trained blocks $k$")

@@ -177,11 +177,11 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
 
 
 def run_styles(runs: Iterable[str]) -> dict[str, Look]:
-    """Return arguments of `Axes.plot` per run; a method looks the same in every figure.
+    """Return arguments of `Axes.plot` per run; a method of `LOOKS` looks the same in every figure.
 
     Variants of a method (penalties, frozen blocks, random targets, snapshots) have half-filled
-    markers and broken lines. User-defined methods get the remaining looks in the order of their
-    names.
+    markers and broken lines. User-defined methods get the remaining looks in the order of the names
+    in `runs`, so their looks may differ between figures.
     """
     looks = dict(LOOKS)
     free = cycle(product(_FREE_MARKERS, _FREE_COLOURS))
@@ -264,7 +264,9 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def number(value: float, *, digits: int = 3) -> str:
-    """Format a number to `digits` significant digits, with a power of ten if it has many zeros."""
+    """Format a number to `digits` significant digits, with a power of ten if it has more digits
+    before the point or is below 1e-4.
+    """
     text = f"{value:.{digits}g}"
     return power(float(text)) if "e" in text else ScalarFormatter.fix_minus(text)
 
@@ -319,13 +321,13 @@ def whole_numbers(ax: Axes, most: int) -> None:
 def limit_line(
     ax: Axes, check: str, thresholds: DiagnosticThresholds, *, axis: str = "y", named: bool = True
 ) -> None:
-    """Draw a check's limit, name it beside the panel and shade where the check fires.
+    """Draw a check's limit, write it at the panel's edge and shade where the check fires.
 
     Call it after the data are drawn.
 
     Args:
         axis: the axis of the values, ``"x"`` or ``"y"``.
-        named: False if a neighbouring panel already has the name.
+        named: whether to write the limit, as "fires above 50"; False if a neighbour shows it.
     """
     kind = CHECKS[check]
     limit = kind.scale * thresholds.limits[kind.limit]
@@ -370,7 +372,8 @@ def rows_height(labels: Collection[str], lines: int = 1) -> float:
 def mark_off_scale(
     ax: Axes, along: pd.Series, values: pd.Series, *, colour: str, axis: str = "y"
 ) -> None:
-    """Draw arrows for infinite values at an axis's end, for zeros at the start of a log axis.
+    """Draw an arrow at the axis's end for each infinite value and, on a log axis, an arrow at its
+    start for each value of 0 or below.
 
     matplotlib draws neither. NaN means that nothing was measured, and gets no arrow.
 

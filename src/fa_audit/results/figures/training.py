@@ -35,9 +35,9 @@ def trajectories(
 ) -> Figure:
     """Norm of the last state (left), norm of the reference gradient there (middle), and test
     accuracy (right) after every epoch; one line per run and seed, one row per setting. D2 fires in
-    the shaded part, where a cosine with that gradient says nothing. Rings mark the first epoch at
-    which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of the
-    norms.
+    the shaded parts (middle), where a cosine with that gradient says nothing. Rings mark the first
+    epoch at which D1 (left) or D2 (middle) fired in that run and seed. All rows share the scales of
+    the norms.
     """
     # A run and its snapshots make one curve: epoch 0 is measured in the snapshot +epoch0 only.
     # The rank of a curve, and the rings on it, are those of its longest training.
@@ -124,13 +124,13 @@ def penalty_rescue(
 ) -> Figure:
     """The effect of a residual penalty. (a), (b): median norm of the last state and of the loss's
     gradient there after every epoch; one panel per penalty, one line per method and seed; D2 fires
-    in the shaded part. (c): cosine of the credit with the reference gradient, averaged over the
-    blocks after the first; the bars are the cosine under feedback that the network has never seen,
-    mean and two standard deviations of 20 draws. (d): correlation of the credit's predictions with
-    measured changes of the loss, averaged likewise. (e): accuracy on the whole test set; dotted
-    lines are mean accuracies of the methods' own frozen baselines, which have no penalty. A marker
-    is one seed, a line the mean over n seeds (n is a range if some seeds are missing).
-    Penalties, 0 included, are spaced equally.
+    in the shaded parts of (b). (c): cosine of the credit with the reference gradient, averaged over
+    the blocks after the first; the bars are the cosine under feedback that the network has never
+    seen, mean and two standard deviations of 20 draws. (d): correlation of the credit's predictions
+    with measured changes of the loss, averaged likewise. (e): accuracy on the whole test set;
+    dotted lines are mean accuracies of the methods' own frozen baselines, which have no penalty. In
+    (c) to (e) a marker is one seed, a line the mean over n seeds (n is a range if some seeds are
+    missing); penalties, 0 included, are spaced equally.
     """
     # Labels are those of methods: a method's runs at several penalties look the same.
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))

@@ -18,7 +18,7 @@ from fa_audit.results.statistics import summarise
 
 @dataclass(frozen=True)
 class PageRun:
-    """One run: one method in one network, over its seeds.
+    """A run of a setting, judged over its seeds.
 
     Attributes:
         setting, name: names on the page.

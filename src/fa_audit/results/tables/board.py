@@ -21,9 +21,9 @@ from fa_audit.results.tidy import Tidy
 TOLERANCE = 0.01  # sources round: a rule at most this far below its source's accuracy reaches it
 _NOTE = (
     "Each network's rules by accuracy: means over n seeds with 95 % t-intervals. Rank: a rule"
-    " shares the rank of the rule before it unless a paired t-test over the seeds (5 %, Holm over"
-    " all pairs) finds a rule of that rank more accurate. Own frozen: the rule's accuracy with"
-    " frozen blocks. Margins, seed by seed, in points: accuracy minus own frozen, and accuracy"
+    " has the rank of the rule above unless a paired t-test over the seeds (5 %, Holm over all"
+    " pairs) finds it less accurate than some rule of that rank. Own frozen: the rule's accuracy"
+    " with frozen blocks. Margins, seed by seed, in points: accuracy minus own frozen, and accuracy"
     " minus that of bp+frozen. Checks: outcome over the seeds; mean distance from the limit with"
     " its 95 % interval (growth and gradient in decades, stability as a cosine, depth in points;"
     " negative if the check fires); in how many seeds it fires. A check is borderline if the"
