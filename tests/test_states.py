@@ -261,6 +261,30 @@ class OneSize(Net):
         return logits
 
 
+class Skipping(nn.Module):
+    """A chain whose second block runs only on a batch of a mean above 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.head, self.hook = nn.Linear(4, 3), HookPoint()
+
+    def forward(self, x):
+        h = x
+        for number, block in enumerate(self.blocks):
+            if number != 1 or x.mean() > 0:
+                h = self.hook(block(h))
+        return self.head(h)
+
+
+@pytest.mark.parametrize("signs", [(1, -1), (-1, 1)])
+def test_batches_that_reach_different_states_are_refused(signs):
+    x, labels = torch.randn(12, 4), torch.arange(12) % 3
+    x -= x.mean() - 0.5
+    with pytest.raises(AuditError, match=r"another \d"):
+        diagnose(Skipping(), [(sign * x, labels) for sign in signs], None)
+
+
 def test_a_network_for_one_size_of_batch_is_run_on_whole_batches():
     model, batches = OneSize(), batches_of()
     assert_true(diagnose(model, batches, None), model.passes, *batches[0])

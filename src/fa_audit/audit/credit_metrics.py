@@ -155,7 +155,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
     distances = [abs(whole - known.mean().item()), abs(whole - known.sum().item())]
     if not min(distances) <= _SAME * abs(whole):
         raise AuditError(
-            "the loss of a batch is neither the mean nor the sum of its samples' losses (class"
+            "the loss of a batch is not the mean of its samples' losses, nor their sum (class"
             " weights?)"
         )
     return each

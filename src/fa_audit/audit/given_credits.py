@@ -167,9 +167,9 @@ class _Caller:
         right = is_dense(credit) and credit.shape in (shape, state.shape)
         if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
             raise AuditError(
-                f"{name}: a_{layer}: found {shown(credit)}; expected {shapes}, the shape of the"
-                f" vector read from the block's output h_{layer + 1} or of the output itself, in"
-                " torch.float32, torch.float64 or the output's type."
+                f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32,"
+                " torch.float64 or the output's type: the shape of the vector read from the block's"
+                f" output h_{layer + 1}, or of the output itself."
             )
         bad = int((~credit.isfinite()).sum())
         if bad:

@@ -22,7 +22,8 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="audits as JSON, one file for each seed",
     )
-    add(
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
         "--format",
         choices=DOCUMENTS,
         default="markdown",
@@ -39,7 +40,7 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"file to write; default: print the text, or write {_PAGE} with --html",
     )
-    add(
+    either.add_argument(
         "--html",
         action="store_true",
         help="write one HTML page on any number of runs; default: a text on one run",

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from tqdm import tqdm
 
-from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.errors import AuditError, first_line, listed, unknown
 from fa_audit.networks.network import Chain, Network
 from fa_audit.networks.states import (
     INPUT,
@@ -231,16 +231,19 @@ class DescribedNetwork(Network):
         """Run a pass in which `visit` may replace every state, in order; return the outputs.
 
         Raises:
-            AuditError: the model fails, or the value at a place cannot be a state.
+            AuditError: the model fails, the value at a place cannot be a state, or the pass
+                reaches other states than the pass that found them.
         """
+        reached: list[str] = []
 
         def visit_state(place: Place, h: Any) -> Tensor:
             self._check_state(place, h, len(x))
+            reached.append(str(place))
             return visit(place, h)
 
         try:
             with visited(self.places, visit_state):
-                return self._outputs(x)
+                outputs = self._outputs(x)
         except AuditError:
             raise
         except Exception as error:  # external code may raise anything
@@ -249,6 +252,13 @@ class DescribedNetwork(Network):
                 f" {first_line(error)}. Expected inputs that the model takes; in a configuration"
                 " image_shape sets their shape."
             ) from error
+        if self.names and tuple(reached) != self.names:
+            raise self._error(
+                f"one pass reaches {len(self.names)} states ({listed(self.names, 4)}), another"
+                f" {len(reached)} ({listed(reached, 4)}). Expected the same states for every batch:"
+                " leave out what does not always run."
+            )
+        return outputs
 
     def _outputs(self, x: Tensor) -> Any:
         own_pass = self.description.forward
