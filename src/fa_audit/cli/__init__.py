@@ -82,10 +82,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> bool | None:
-    """Run a command; return true if it failed without an error.
+    """Run a command; return true if it ran, but its result is a failure, such as a failed check.
 
     Raises:
-        AuditError: user code ended the program, which would otherwise look like success.
+        AuditError: user code called sys.exit, whose status would be taken for the command's.
     """
     try:
         return options.command(options)

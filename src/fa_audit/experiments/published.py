@@ -49,10 +49,9 @@ _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
-# Columns of the tidy tables with which a published number may be compared. A key names the fields
-# (`layer`, `epoch`) that an `Entry` for these columns must have. Each column is mapped to the
-# answers that it may have besides numbers: a verdict to all its answers, a number to none, or to
-# `NEVER` if it is an epoch that may not exist.
+# Columns of the tidy tables with which a published number may be compared, grouped by the fields
+# (`layer`, `epoch`) that an `Entry` for them must have. A column's tuple has all answers that are
+# no numbers: all words of a verdict; none for a number; `NEVER` for an epoch that may not exist.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),

@@ -84,7 +84,8 @@ class Network(nn.Module):
     def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
         """Run block `layer`; return its residual ``f_l(h_l)`` and the next state ``h_{l+1}``.
 
-        Without a skip, or if a block changes the shape of its state, both are the block's output.
+        Without a skip, or if a block with its own skip changes the state's shape, both are the
+        block's output. A skip outside the blocks needs blocks that keep the shape.
         """
         out = self.blocks[layer](h)
         if self.skip == "outside":
