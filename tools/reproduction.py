@@ -66,8 +66,8 @@ def make(name: str, folder: Path) -> dict[str, str]:
     """Write a document's tables and figures to a folder; for the reproduction also the scorecard.
 
     Returns:
-        Parts of the document by name: pictures (`NAME.png`), and a note in place of every table
-        whose settings were not run.
+        Parts of the document by name: a link to every picture (`NAME.png`) and the text of every
+        table, or a note if their settings were not run.
     """
     parts = {}
     for source, tidy, prefix in DOCUMENTS[name]:

@@ -143,7 +143,7 @@ def diagnose(
         given["stability_batches"] = stability_batches
     inside = prepared(model, given, description, loss_fn)
     with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
-        # Norms are measured on the batch `sample`, C on the batches `over`.
+        # Norms are measured on the batch `sample`, check C (stability) on the batches `over`.
         sample, over = (first or batches or others)[0], others or batches
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:

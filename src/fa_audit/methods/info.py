@@ -248,8 +248,10 @@ INFO: dict[str, MethodInfo] = {
     ),
     "forward_forward": MethodInfo(
         summary="forward-forward: each layer separates images with right and with wrong labels",
-        equation="a_l = mean over s = +1, -1 of d/dh_{l+1} log(1 + exp(-s (||h_{l+1}||^2 - width)))",
-        latex=r"a_l = \frac12\sum_{s=\pm1}\partial\log(1+e^{-s(\|h_{l+1}\|^2-d)})/\partial h_{l+1}",
+        equation="a_l = mean over s = +1 (right label), -1 (wrong label) of"
+        " d/dh^s_{l+1} log(1 + exp(-s (||h^s_{l+1}||^2 - d)))",
+        latex=r"a_l = \frac12\sum_{s=\pm1}"
+        r"\partial\log(1+e^{-s(\|h^s_{l+1}\|^2-d)})/\partial h^s_{l+1}",
         feedback="none: each layer has its own loss; wrong labels are drawn for every minibatch",
         source="Hinton 2022",
         relative_time=3.5,

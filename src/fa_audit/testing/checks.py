@@ -110,7 +110,9 @@ def process(subject: Subject) -> None:
 
 
 def train_here(path: str) -> None:
-    """In the subprocess of `process`: read a `Subject` from standard input, train, save tensors."""
+    """Read a `Subject` from standard input, train it, and save its tensors to `path`; the check
+    `process` calls this in another process.
+    """
     subject = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     with seeded(stream_seed(SEED, "checks")):

@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Return as one text what decides a run's bits besides its code: specification, digest of
-    `files`, libraries, device, threads.
+    """Return one text of everything except the code that decides a run's bits: specification,
+    digest of `files`, libraries, device, threads.
 
-    The device's part names the model of a GPU, because this decides which kernels run.
+    Of a GPU the text names the model, because this decides which kernels run.
     """
     cuda = cuda_versions(device) or {}
     libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
