@@ -190,7 +190,7 @@ class DescribedNetwork(Network):
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return the outputs ``(B, ...)``; with `return_hidden` also the states."""
         if not return_hidden:
-            return self._outputs(x)
+            return self.run(x)
         states: list[Tensor] = []
 
         def visit(place: Place, h: Tensor) -> Tensor:
@@ -220,7 +220,7 @@ class DescribedNetwork(Network):
             states.append(h)
             return h
 
-        logits = self.run(x, visit)
+        logits = self._pass(x, visit)
         return logits, states[-1]
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
@@ -236,14 +236,30 @@ class DescribedNetwork(Network):
         """
         reached: list[str] = []
 
+        def visit_named(place: Place, h: Tensor) -> Tensor:
+            reached.append(str(place))
+            return visit(place, h)
+
+        outputs = self._pass(x, visit_named)
+        if self.names and tuple(reached) != self.names:
+            raise self._error(
+                f"one pass reaches {len(self.names)} states ({listed(self.names, 4)}), another"
+                f" {len(reached)} ({listed(reached, 4)}). Expected the same states in the same"
+                " order for every batch: leave out what does not always run, and give sequences"
+                " of one length."
+            )
+        return outputs
+
+    def _pass(self, x: Tensor, visit: Visit) -> Any:
+        """Run a pass as `run` does, whichever states it reaches."""
+
         def visit_state(place: Place, h: Any) -> Tensor:
             self._check_state(place, h, len(x))
-            reached.append(str(place))
             return visit(place, h)
 
         try:
             with visited(self.places, visit_state):
-                outputs = self._outputs(x)
+                return self._outputs(x)
         except AuditError:
             raise
         except Exception as error:  # external code may raise anything
@@ -252,13 +268,6 @@ class DescribedNetwork(Network):
                 f" {first_line(error)}. Expected inputs that the model takes; in a configuration"
                 " image_shape sets their shape."
             ) from error
-        if self.names and tuple(reached) != self.names:
-            raise self._error(
-                f"one pass reaches {len(self.names)} states ({listed(self.names, 4)}), another"
-                f" {len(reached)} ({listed(reached, 4)}). Expected the same states for every batch:"
-                " leave out what does not always run."
-            )
-        return outputs
 
     def _outputs(self, x: Tensor) -> Any:
         own_pass = self.description.forward
