@@ -161,8 +161,8 @@ def norms_along_directions(
     The component of ``g_l`` along a random unit vector has the mean square ``||g_l||^2 / d``.
 
     Returns:
-        The norm for a mean over samples, even if `loss_fn` is a sum. NaN if `losses_of_samples`
-        fails, or if the loss ignores every sample.
+        The median for the loss averaged over samples, even if `loss_fn` returns a sum. NaN if
+        `losses_of_samples` fails, or if the loss ignores every sample.
     """
     h, start = truth.states[state], starting_states(twin, x)[state]
     # Moves are relative to the state's norm, which may have any size.

@@ -45,7 +45,8 @@ DRAWS = 20
 _SAME = 1e-4
 # Limit on the entries of perturbed states in one forward pass; more do not fit into the cache.
 _AT_ONCE = 2**16
-# A metric's suffix -> k: it measures the credit a_l at h_{l+k}, block l's output (1) or input (0).
+# Suffix of a metric's name -> k. The metric measures the credit a_l at the state h_{l+k}: block l's
+# output if k is 1, its input if k is 0.
 _SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: the credit does not fit its input"
 LEFT_OUT = "left out by blocks="
@@ -225,7 +226,7 @@ def against_the_loss(
 
     Args:
         network: in float64.
-        seed: of the random directions.
+        seed: of the random directions and the random credits.
         starts: the states ``h_0..h_L`` in the blocks' own shapes, such as ``(B, T, d)``.
         targets: one row for each sample.
         credits: ``a_0..a_{L-1}``; None leaves a block out.

@@ -168,8 +168,8 @@ class _Caller:
         if not right or credit.dtype not in (torch.float32, torch.float64, state.dtype):
             raise AuditError(
                 f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32,"
-                " torch.float64 or the output's type: the shape of the vector read from the block's"
-                f" output h_{layer + 1}, or of the output itself."
+                f" torch.float64 or the type of the block's output h_{layer + 1}. The shape must be"
+                " that of this output, or of the vector read from it."
             )
         bad = int((~credit.isfinite()).sum())
         if bad:

@@ -154,7 +154,8 @@ def check_credit_arguments(
     for name, function in {"credits": credits, "draw": draw}.items():
         if function is not None and not callable(function):
             raise AuditError(
-                f"{name}: found {shortened(function)}; expected a function that returns credits."
+                f"{name}: found {shortened(function)}; expected a function that returns a credit"
+                " for every block."
             )
     if not is_count(directions) or not 1 <= directions <= _MOST_DIRECTIONS:
         raise AuditError(

@@ -257,7 +257,8 @@ class FAProtocol:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation
                 samples, if they have class labels, and the report's notes say so.
-            test_samples: as in `diagnose`; the default is the number of evaluation samples.
+            test_samples: as in `diagnose`; by default the number of evaluation samples that the
+                loss does not ignore, if they have class labels.
         """
         options = self.options | {"test_samples": test_samples}
         # Samples with the label that the loss ignores do not count in the accuracy.

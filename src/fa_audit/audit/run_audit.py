@@ -149,7 +149,8 @@ def audit(
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = (
-            f"frozen baseline as short as the run: {stopped_after} epochs, after which it stopped"
+            f"frozen baseline of {stopped_after} epochs: the run has {stopped_after}, after which"
+            " it stopped"
         )
         own_acc = bp_frozen_acc = None
     report = diagnose(

@@ -155,7 +155,7 @@ def fresh_feedback_cosines(
     if not twin.method.random_feedback:
         return fresh
     for draw in range(DRAWS):
-        # This stream differs from the training's: no draw is the trained feedback.
+        # This stream differs from the training's: no draw repeats the feedback used in training.
         stream = generator(twin.spec.seed, "audit", "feedback", draw)
         state = twin.method.init_state(network, stream)
         learner = replace(twin, state=state.double().to(x.device))

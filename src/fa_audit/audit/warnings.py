@@ -182,7 +182,9 @@ def hits_of(passes: list[Forward]) -> tuple[int, int] | None:
 def accuracy_warnings(
     passes: list[Forward], accuracy: float | None, frozen: float | None
 ) -> Warnings:
-    """Warn if forward passes contradict the accuracy of the network or of its frozen baseline."""
+    """Warn if forward passes contradict the network's `accuracy`, or if the frozen baseline's
+    accuracy is lower than that of the nearest class mean of ``h_0``.
+    """
     # Batches are often a small part of the test set: warn only if a difference is improbable.
     hits = hits_of(passes)
     if hits and chance(hits, accuracy) < LEAST_LIKELY:

@@ -201,7 +201,7 @@ def _read(path: str | Path, hint: str) -> bytes:
         return file.read_bytes()
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            hint = "raise the limit of open files (`ulimit -n`)"
+            hint = "raise the limit of open files (`ulimit -n`), or close other programs"
         raise AuditError(f"{path}: {error.strerror}; {hint}.") from error
 
 

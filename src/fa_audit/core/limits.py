@@ -46,10 +46,10 @@ def check_limit(limits: Mapping[str, int]) -> None:
     """Check that this machine's GPUs can take as many jobs as `limits` allow at once.
 
     Args:
-        limits: the workflow's limit of every resource; a missing one is unlimited.
+        limits: the workflow's limits, by the names of the resources.
 
     Raises:
-        AuditError: `limits` has no entry ``gpu``, or one that is too large.
+        AuditError: `limits` has no entry ``gpu``, or this entry is too large.
     """
     limit, gpus, jobs = limits.get("gpu"), visible_gpu_count(), jobs_per_gpu()
     if limit is None:
@@ -91,8 +91,8 @@ def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
         )
         raise AuditError(
             f"--resources gpu={limits['gpu']} is too large: found {jobs} jobs on a GPU of {memory} "
-            f"MB at once; this configuration's largest jobs ({len(together)}) together need "
-            f"{together[-1]} MB (benchmarks/costs.json, docs/cluster.md). Use {others}."
+            f"MB in the worst case; the {len(together)} largest jobs of this configuration need "
+            f"{together[-1]} MB together (benchmarks/costs.json, docs/cluster.md). Use {others}."
         )
 
 

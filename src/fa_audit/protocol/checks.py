@@ -141,8 +141,8 @@ class Criterion:
         return -beyond if self.side == "above" else beyond
 
     def at(self, distance: float, limit: float) -> float:
-        """Return the value at a `distance` from `limit`, as `distance` measures it: positive if the
-        check passes.
+        """Return the value that lies at `distance` from `limit`: the inverse of the method
+        `distance`. The check passes at a positive distance.
 
         D1 passes two decades below its limit of 50:
 
@@ -183,7 +183,7 @@ class Check(Criterion):
         column: the column with its value in the tidy table of runs.
         short, axis: its name and the label of its axis in figures.
         three, four: whether it decides the three-check and the four-check verdict.
-        joint: whether it decides the three-check verdict only if a second check fires.
+        joint: whether it decides the three-check verdict only if another `three` check fires.
     """
 
     evaluate: Callable[[Evidence], Outcome]
@@ -247,8 +247,8 @@ def _why_unknown(evidence: Evidence) -> str:
         return "the backward pass does not give the gradient at h_L"
     if evidence.finite:
         return (
-            "the gradient at h_L was not verified: its custom backward pass could not be compared"
-            " with the forward pass, or float64 does not resolve the comparison"
+            "the gradient at h_L was not verified: a custom backward pass could not be compared"
+            " with the forward pass, or float64 is too coarse to compare them"
         )
     return "the gradient at h_L is not finite"
 
@@ -257,8 +257,8 @@ def _over_samples(evidence: Evidence, interval: Interval | None) -> dict[str, An
     formed = f"bootstrap over {evidence.samples} samples"
     if interval is None:
         formed = (
-            f"none: fewer than {FEWEST} samples (found {evidence.samples}), or some norms are not"
-            " finite or only estimated"
+            f"none: fewer than {FEWEST} samples (found {evidence.samples}), or some norms are"
+            " NaN, infinite or only estimated"
         )
     return {"interval": interval, "interval_note": formed}
 

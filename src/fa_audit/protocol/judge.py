@@ -35,7 +35,7 @@ class Rule:
         takes: a function that returns True for the checks of this rule.
         words: the verdict in words, for each result of the method `decides`.
         template: the format of a verdict and its reasons, which `separator` joins.
-        pairs: whether a `joint` check counts only if a second check fires.
+        pairs: whether a `joint` check counts only if another check of the rule fires, too.
     """
 
     takes: Callable[[Check], bool]
@@ -318,7 +318,7 @@ class Judgement:
         for rule in RULES.values():
             if self.is_borderline(rule):
                 against = self.against(rule)
-                # More firing checks cannot undo a verdict against the network: skip passing checks.
+                # If a passing check came to fire, a verdict against the network would not change.
                 deciding |= {name for name in self.near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""

@@ -198,7 +198,9 @@ def _seeds(judgement: Judgement) -> Table:
 
 
 def _intervals(judgement: Judgement) -> Iterator[Entry]:
-    """Yield how each check's interval was formed, the batch size of its limit, and its note."""
+    """Yield for each check how its interval was formed, for which batch size its limit is meant,
+    and its note.
+    """
     many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]

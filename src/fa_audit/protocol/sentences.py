@@ -15,7 +15,7 @@ from fa_audit.protocol.judge import Finding, Judgement
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
 RETRAIN = "Lower the learning rate and train again."
-_NOTHING = f"Anything else: the numbers of this audit cannot be trusted. {RETRAIN}"
+_NOTHING = f"Any other claim: the numbers of this audit cannot be trusted. {RETRAIN}"
 _UNTRUE_AT = (
     "The backward pass of the model is not the derivative of its forward pass (states {}): norms of"
     " gradients there are estimated from changes of the loss."
