@@ -89,7 +89,7 @@ class DTPDRL(DTP):
 
 def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tensor) -> Tensor:
     """Return ``D_l(move)`` for ``l = layer``: the change of ``h_l``, ``(B, d)``, that the inverse
-    gives for `move`, a change of ``h_{l+1}``.
+    gives for `move`, a change of ``h_{l+1}`` or, for the last l, of the logits.
     """
     last = layer == len(network.blocks)
     v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()

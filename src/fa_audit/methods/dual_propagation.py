@@ -11,8 +11,8 @@
 With alpha 1/2, pairs are saddles of (CE(s_L^+) + CE(s_L^-)) / 2 + sum_l (P_l - M_l) / (4 beta).
 Here P_l sums ||s_{l+1}^+ - F_l(s_l)||^2 over s_l^+ and s_l^-, and M_l is the same with s_{l+1}^-.
 A linear block's weights get the gradient -d_{l+1} (s_l^+ + s_l^-)^T / (2 beta). As beta -> 0, a_l
-tends to the gradient, with an error of order beta^2, or beta for another alpha. If F_l is linear,
-a_l is the gradient.
+tends to the gradient. The error is of order beta^2 with alpha 1/2, and of order beta with any other
+alpha. If F_l is linear, a_l is the gradient.
 
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
     2402.08573), whose stable variant nudges s^+ by 1 - alpha and s^- by alpha, as here.

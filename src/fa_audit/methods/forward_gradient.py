@@ -40,7 +40,7 @@ from fa_audit.methods.local_losses import LocalPred
 from fa_audit.methods.method import Credits, Network, Trace, added, one_hot, state_widths
 
 _PROJECTIONS, _TURNS = 16, 10.0
-# Probabilities keep this distance from 0 and 1, so that every |n_i| < 4.8.
+# Arguments of Phi^-1 keep this distance from 0 and 1, so that every |n_i| < 4.8.
 EDGE = 1e-6
 
 

@@ -99,7 +99,7 @@ class Transported(Method):
 class FeedbackWeights(TorchFunctionMode):
     """Send the gradients of linear layers and convolutions through partners of their weights.
 
-    Outputs do not change. `used` collects the weights of the layers that ran in this context.
+    Outputs do not change. `used` collects the weights whose partners were used.
     """
 
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:

@@ -163,8 +163,8 @@ class DescribedNetwork(Network):
         points: list[Any] = []
 
         def visit(place: Place, h: Tensor) -> Tensor:
-            # The model's own code may use a block's input for its skip, too, so the gradient must
-            # be taken at this very tensor.
+            # The model's own code may also read a block's input, for a skip, and would not see a
+            # copy. So this tensor itself becomes the leaf if torch allows it.
             if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
                 # Nothing before h_0 needs a gradient. Multiply by 1, since a model may change h_0
                 # in place, and torch refuses to change a leaf.
@@ -232,7 +232,7 @@ class DescribedNetwork(Network):
 
         Raises:
             AuditError: the model fails, the value at a place cannot be a state, or the pass
-                reaches other states than the pass that found them.
+                reaches other states than `names`.
         """
         reached: list[str] = []
 
@@ -251,7 +251,7 @@ class DescribedNetwork(Network):
         return outputs
 
     def _pass(self, x: Tensor, visit: Visit) -> Any:
-        """Run a pass as `run` does, whichever states it reaches."""
+        """Run a pass as `run` does, but accept other states than `names`."""
 
         def visit_state(place: Place, h: Any) -> Tensor:
             self._check_state(place, h, len(x))
@@ -305,7 +305,7 @@ class DescribedNetwork(Network):
         self.places = self._places(x)
         layers = []
         for part in self.inner.modules():
-            # Skip containers: the layers inside them are counted one by one.
+            # Leave out containers: the layers inside them are counted one by one.
             if list(part.parameters(recurse=False)):
                 layers.append(Place(part, ""))
         names: list[str] = []

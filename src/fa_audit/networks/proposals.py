@@ -184,7 +184,8 @@ def _fitting(
     pattern = _pattern(inner, names)
     options = [pattern]
     modules = [inner.get_submodule(name) for name in names]
-    # Leave out nested modules except the blocks: one inside a head does not read the last state.
+    # Leave out nested modules other than the blocks: a module inside a head does not read the last
+    # state.
     outermost = [place for place in order if place.module in modules or "." not in place.name]
     reader = reader_of(outermost, modules)
     if reader and not isinstance(pattern, str):

@@ -123,7 +123,7 @@ def _watched(place: Place, visit: Visit) -> Iterator[None]:
     forward, own = module.forward, vars(module).get("forward")
     calls = 0
 
-    # Code that inspects the signature must find the model's own.
+    # Code that inspects `watched` must find the signature of the module's `forward`.
     @wraps(forward)
     def watched(*given: Any, **named: Any) -> Any:
         nonlocal calls
@@ -221,7 +221,7 @@ def matching(model: nn.Module, entry: str) -> dict[nn.Module, str]:
         near = difflib.get_close_matches(entry, names, _NEAR) or names[1 : _NEAR + 1]
         raise AuditError(
             f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module. There are"
-            f" {', '.join(near) or 'none'}."
+            f" {', '.join(near) + ', for example' if near else 'none'}."
         )
     return found
 

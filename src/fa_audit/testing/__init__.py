@@ -19,10 +19,10 @@ alone, and training works with every option and architecture. Checkpoints and in
 no bit of a training. The audit measures the rest.
 
 Two conventions matter. Credits use no part of the method's state except parameters and buffers.
-The checks recognise feedback by its shape: ``(d, C)``, ``(C, d)`` or a stack of those if it carries
-the output error directly to a hidden state, and ``(inputs, C)`` if it carries the error to the
-input. To test the sign of credits, the checks replace feedback to hidden states by the head's
-weight.
+The checks recognise feedback by its shape. Feedback that carries the output error directly to a
+hidden state has shape ``(d, C)`` or ``(C, d)``, or is a stack of such matrices. Feedback that
+carries the error to the input has shape ``(inputs, C)``. To test the sign of credits, the checks
+replace feedback to hidden states by the head's weight.
 
 Shapes: B batch, d width, L blocks, C classes.
 """
@@ -129,7 +129,8 @@ def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseExceptio
     drawn, threads = random.getstate(), torch.get_num_threads()
     default = torch.get_default_dtype()
     try:
-        # No method uses this seed: if a method seeds torch, checks see another random state.
+        # No method uses this seed. So a method that seeds torch changes the random state, and
+        # `purity` notices.
         with torch.enable_grad(), seeded(stream_seed(SEED, "checks")):
             # One thread is fastest for tensors this small.
             torch.set_num_threads(1)

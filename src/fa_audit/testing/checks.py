@@ -288,9 +288,10 @@ def _expect_finite(tensors: dict[str, Tensor], where: str) -> None:
 
 
 def fresh(subject: Subject) -> None:
-    """Expect that with random feedback every credit but the topmost depends on the generator of
-    `init_state`. To pass, draw the feedback of every layer from that generator, or drop
-    random_feedback.
+    """Expect that, if feedback is random, every credit but the topmost depends on the generator of
+    `init_state`. Feedback counts as random if any credit depends on that generator, or if the
+    method has the trait random_feedback. To pass, draw the feedback of every layer from the
+    generator. If no feedback is random, drop the trait.
     """
     found = []
     for seed in (1, 2):
@@ -403,28 +404,29 @@ _TELLING = 0.95
 
 
 def downhill(subject: Subject) -> None:
-    """Expect that a small step of the part below the head lowers the batch's loss. With the trait
-    own_objective, expect instead a lower objective for right labels than for wrong ones. To pass,
-    check signs, since training descends credits and objectives. Let an objective contrast right
-    labels with wrong ones.
+    """Expect that a small step of the last block, or of the embedding in a network without blocks,
+    lowers the batch's loss. With the trait own_objective, expect instead a lower objective for
+    right labels than for wrong ones. To pass, check signs, since training descends credits and
+    objectives. Let an objective contrast right labels with wrong ones.
 
-    Unlike `direction`, this check sees the sign of an objective. Without the trait it prepares the
-    method's state as `direction` does.
+    Unlike `direction`, this check sees the sign of an objective.
     """
     if subject.method.own_objective:
         return _tell_labels(subject)
     for shallow in (False, True):
         learner, (x, labels) = subject.copy(**_GENTLE, shallow=shallow), subject.batch(HELD_OUT)
+        # As in `direction`, `cosines` replaces direct feedback by the head's weight.
         if math.isnan(cosines(learner, x, labels)[-1]):
             continue
         network = learner.network
         F.cross_entropy(network(x), labels).backward()
-        # The parts are embedding, blocks and head; [-2] is the one below the head.
+        # The parts are embedding, blocks and head; [-2] is the last block, or the embedding.
         slope = gradients_by_part(network)[-2]
         learner.parts.zero_grad()
         step(learner, x, labels)
         change = -slope @ gradients_by_part(network)[-2]
-        expect(change < 0, f"loss slope {change:.3g} along the step of the part below the head")
+        part = "embedding" if shallow else "last block"
+        expect(change < 0, f"a loss slope of {change:.3g}, not < 0, along the step of the {part}")
 
 
 def _tell_labels(subject: Subject) -> None:
@@ -511,9 +513,9 @@ def trains(subject: Subject) -> None:
     credits, or declare own_objective. Leave parameters and gradients of the network to the engine.
 
     The engine computes the implied gradients on a copy of the network, from the credits alone. The
-    gradients of the step must equal them up to rounding. An objective's gradients of embedding and
-    blocks need only a cosine of at least 0.5 with them, or of at least 0 if the method has the
-    trait `own_objective`.
+    gradients of the step must equal the implied gradients up to rounding. If there is an objective,
+    its gradients of embedding and blocks need only have a cosine of at least 0.5 with the implied
+    gradients, or of at least 0 if the method has the trait `own_objective`.
     """
     learner = subject.build(lr=2e-3)
     for batch in _minibatches(subject, learner, 8):
@@ -564,8 +566,8 @@ def _check_step(learner: Learner, batch: Batch) -> None:
 
 def means(subject: Subject) -> None:
     """Expect that doubling a batch leaves its gradients unchanged. To pass, average objectives and
-    auxiliary losses over the batch. Let the engine normalise credits, or return gradients of single
-    samples' losses. If credits are gradients of the batch-mean loss, declare batch_mean.
+    auxiliary losses over the batch. Return credits that the engine normalises, or gradients of
+    single samples' losses, or gradients of the batch-mean loss with batch_mean=True.
     """
     x, labels = subject.batch(8)
     gradients, credits = [], []
@@ -591,7 +593,7 @@ def means(subject: Subject) -> None:
         far = (twice[name][: len(a)] - factor * a).norm() > _ROUNDING * a.norm()
         declared = f"batch_mean={credits[0].batch_mean}"
         found = f"{declared}, but a doubled batch multiplies credits of {name} by {factor}"
-        expect(far or not a.any(), found)
+        expect(far or not a.any(), f"{found}, not by {1.5 - factor}")
 
 
 # 128 is the size of the audits' batch.
@@ -604,8 +606,8 @@ _PARALLEL = 0.999
 def sizes(subject: Subject) -> None:
     """Expect that `finite`, `trains` and `direction` pass for a wide and deep network with many
     classes and a large batch, and that a sample's credit has the same direction there as in a small
-    batch. To pass, compute all d features of a credit for any d, and every credit from its own row,
-    by the same rule for every size.
+    batch. To pass, compute all d features of a credit for any d, by the same rule for every size.
+    Compute every sample's credit from its own row, or declare across_samples.
     """
     learner, randomness = subject.build(_MANY_CLASSES, **_LARGE), generator(SEED, "sizes")
     x = torch.randn(_LARGE_BATCH, *learner.image_shape, generator=randomness)
@@ -626,7 +628,7 @@ def sizes(subject: Subject) -> None:
     top = cosines(learner, x, labels)[-1]
     usual = cosines(subject.build(), *subject.batch(16))[-1]
     found = f"a mean cosine of {top:.3f} between the topmost credit and g_L{where}"
-    # Test only methods whose credits align with g_L before training.
+    # Only methods whose credits align with g_L in an untrained network must pass.
     expect(not usual > _LEAST_COSINE or top > _LEAST_COSINE / 2, found)
 
 
@@ -732,7 +734,9 @@ _OPPOSITE = -0.25
 
 
 def _check_feedback(learner: Learner, name: str, feedback: Tensor) -> None:
-    """Check that learned feedback is not opposite to a weight, or a transposed one, of its shape."""
+    """Check that learned feedback is not opposite to any weight, or transposed weight, of the same
+    shape.
+    """
     for weight, forward in partnered_weights(learner.network):
         for turned in (forward, forward.mT):
             if turned.shape == feedback.shape:
@@ -774,8 +778,8 @@ def architectures(subject: Subject) -> None:
             for check in (shapes, purity, rows, labels, direction):
                 check(other)
             objective = credits_of(other.build(), *other.batch(8)).objective
-            # With an objective or an end-to-end loss, tokens and positions have gradients of their
-            # own, which credits do not imply.
+            # With an objective or an end-to-end loss, each token or position has its own gradient.
+            # Credits, one vector per sample, do not imply these gradients.
             if not subject.method.end_to_end and objective is None:
                 trains(other)
             found = "credits that point along the gradient on resmlp, but not here"

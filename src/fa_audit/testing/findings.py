@@ -46,7 +46,7 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     names = []
     for name in one | other:
         a, b = one.get(name), other.get(name)
-        # NaN equals NaN in tensors: a computation that is repeated repeats its NaN.
+        # NaN equals NaN in tensors, since the same computation gives the same NaN again.
         same = equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or a == b
         if not same:
             names.append(name)

@@ -50,7 +50,7 @@ def gradients_by_part(network: Network) -> list[Tensor]:
 
 
 def facts_of(module: nn.Module) -> dict[str, Any]:
-    """Copy everything in a module that a method could change, by name, for a comparison."""
+    """Return facts about a module, by name; a comparison shows which of them a method changed."""
     facts: dict[str, Any] = {}
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         facts[name] = tensor.detach().clone()

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Return one text of everything except the code that decides a run's bits: specification,
+    """Return one text of everything that decides a run's bits, except the code: specification,
     digest of `files`, libraries, device, threads.
 
     Of a GPU the text names the model, because this decides which kernels run.
