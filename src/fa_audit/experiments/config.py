@@ -148,8 +148,8 @@ class Monitor(Strict):
 
     stop_on: Different[Literal["D1", "D2", "D2@1024"]] = Field(
         min_length=1,
-        description="a training ends after the epoch at which all these checks fire; D2@1024: the"
-        " gradient norm on 1,024 samples is below D2's limit, which is not scaled",
+        description="a training ends after the epoch at which all these checks fire; D2@1024"
+        " fires if the gradient norm on 1,024 samples is below D2's limit for 128 samples",
     )
 
 

@@ -16,8 +16,8 @@ _NOTE = """\
 Shared: copied from an earlier setting. Done: trained, and up to date.
 Hours: outstanding trainings and audits, one after another; times come from
 results/benchmarks/ if a seed of the run is done, else benchmarks/costs.json.
-'~': estimated from backpropagation or, for frozen blocks, from the same method
-without them.
+'~': estimated from the method's own time without frozen blocks, or else from
+backpropagation's.
 '?': some networks were never measured; run python benchmarks/costs.py,
 with --device cuda on a GPU."""
 

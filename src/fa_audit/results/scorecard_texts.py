@@ -27,8 +27,8 @@ def summary_line(rows: pd.DataFrame) -> str:
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
         f"{every.agree} of {every.run} published numbers that were run agree{_percent(every)}. Of"
-        f" the {several.run} from trained networks with at least three published and three"
-        f" measured seeds, {several.agree} agree. {every.not_run} numbers were not run"
+        f" the {every.run}, {several.run} rest on three or more trained seeds, both published and"
+        f" ours; {several.agree} agree. {every.not_run} numbers were not run"
     )
 
 
@@ -53,8 +53,8 @@ def to_markdown(published: Published, rows: pd.DataFrame) -> str:
     """Return the headline, the claims and the differences as Markdown."""
     alone = sum_of(counted(rows), "released_verdict")
     text = (
-        f"{summary_line(rows)}.\n\nIf only our runs by the released script"
-        f" ({published.released_script}) count, {alone.agree} of {alone.run} agree"
+        f"{summary_line(rows)}.\n\nCounting only our runs that follow the authors'"
+        f" released script ({published.released_script}), {alone.agree} of {alone.run} agree"
         f"{_percent(alone)}; {alone.not_run} were not run.\n\n"
     )
     found, different = claims(published, rows), rows[rows["verdict"] == DIFFERS]

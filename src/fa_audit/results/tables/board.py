@@ -134,4 +134,4 @@ def _reached(method: str, accuracies: pd.Series) -> str:
         return entry.get("checked", "not checked against its source" if entry else "none")
     claimed = entry["accuracy"] if "accuracy" in entry else 100 - entry["error"]
     answer = "yes" if 100 * (accuracy + TOLERANCE) >= claimed else "no"
-    return f"{answer}: {100 * accuracy:.1f} % for {claimed:g} %"
+    return f"{answer}: {100 * accuracy:.1f} % here, {claimed:g} % claimed"
