@@ -8,7 +8,7 @@ direction.
     blocks and embedding descend <v, a_l>; A and b descend loss; the head descends its cross-entropy
 
 a_l is the gradient of `local_pred` on average over n. The credit of a single n is
-sqrt(d + 2) times as long and points almost anywhere, at a mean cosine of sqrt(2 / (pi d)).
+sqrt(d + 2) times as long as this gradient, and points almost anywhere, at a mean cosine of sqrt(2 / (pi d)).
 Audits see single draws, so this variance appears as cosines near 0.
 
 Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A. As in their code

@@ -386,8 +386,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 kept.append((part, copy.copy(part)))
             elif isinstance(part, torch.Generator):
                 streams.append((part, part.get_state()))
-    # Leave out large tensors, which would take too much memory, and tensors with a graph:
-    # restoring those in place would break a backward pass of the user.
+    # Keep all buffers. Of other tensors leave out large ones, which would take too much memory,
+    # and those with a graph: restoring them in place would break a backward pass of the user.
     small = [one for one in _kept(model) if one.numel() <= SMALL and one.grad_fn is None]
     tensors = filter(is_dense, (*model.buffers(), *small))
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]

@@ -200,7 +200,7 @@ class Finding:
     @property
     def value(self) -> float | None:
         """Return the value at the mean distance from the limit: the geometric mean of the networks'
-        values if their unit is ``factor``, else their mean.
+        values if distances are in ``factor``, else the mean.
         """
         # Computing the value from its distance would round it.
         if len(self.outcomes) == 1:

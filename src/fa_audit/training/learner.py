@@ -224,7 +224,7 @@ def credits_problem(
 
     Args:
         dtype: the type that the credits must have; they must then be finite, too. None, as in
-            audits, accepts any type and values that are not finite.
+            audits, accepts any type, and also NaN and infinity.
     """
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
