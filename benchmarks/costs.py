@@ -148,7 +148,9 @@ def machine(device: str) -> str:
 
 
 def measured(spec: RunSpec, device: str) -> dict[str, Any]:
-    """Return the measured entries of a row: seconds, and memory in MB (2**20 bytes)."""
+    """Return the measured entries of a row: times in seconds and relative to bp, memory in MB
+    (2**20 bytes), and the machine.
+    """
     set_numerics(threads=1)
     data = dataset_of(spec).to(device)
     learner = build(spec, data.image_shape, data.classes).to(device)
@@ -252,7 +254,9 @@ def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
-    """Return the time of an audit, estimated from 1 / `share` of its images."""
+    """Estimate the time of an audit from 1 / `share` of its images; time only `batch_norm_twice` in
+    full.
+    """
     batches = evaluation_batches(data, BATCH_SIZE // share, BATCHES)
 
     def protocol() -> None:

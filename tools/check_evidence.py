@@ -107,8 +107,11 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
 
 def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
     """Yield a line for every seed whose verdict differs from the measured one, or whose value
-    differs by more than the scatter of the measured seeds explains: the 95 % t-limit of a
-    difference of two seeds, or `LEAST` of the value if that is larger.
+    differs by more than the scatter of the measured seeds explains.
+
+    The limit is the 95 % t-limit of a difference of two seeds, or the fraction `LEAST` of the
+    measured value if that is larger. With fewer than three measured seeds, the fraction `USUAL` of
+    the value stands for their scatter. If the measured value is NaN, there is no line.
 
     Args:
         ours: values of the runs that were trained again, by seed.

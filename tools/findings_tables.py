@@ -42,8 +42,8 @@ FINDINGS_NOTE = (
 
 
 def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return a row for every run of every setting: accuracy, margin, growth, the last state's norm
-    and rho with intervals, and the verdict.
+    """Return a row for every run of every setting: the verdict; and accuracy, margin, growth, rho
+    and the last state's norm, each with its interval.
     """
     table = replace(tidy, runs=with_derived(tidy))
     return run_table(

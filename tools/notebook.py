@@ -36,7 +36,7 @@ def cells(text: str) -> Iterator[NotebookNode]:
 
 
 def executed(text: str) -> NotebookNode:
-    """Return the notebook of a document, run in a temporary folder beside the examples."""
+    """Return the notebook of a document, run in a temporary folder that links to the examples."""
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = new_notebook(cells=list(cells(text)), metadata={"kernelspec": kernel})
     for number, cell in enumerate(notebook.cells):

@@ -95,10 +95,10 @@ readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# If a job fails, Snakemake deletes its outputs, but takes the job for up to date until a stale job
-# needs these outputs (docs/workflow.md). Every job therefore has a parameter `origin`, a digest of
-# all that its inputs are made from. If an edit led to the failed job, it also changed the origin of
-# all jobs downstream. These are stale and need the deleted outputs, so Snakemake repeats the job.
+# Snakemake deletes the outputs of a job that fails, yet repeats the job only if a stale job needs
+# them (docs/workflow.md). Every job therefore has a parameter `origin`, a digest of all that its
+# inputs are made from. An edit that makes a job run also changes the origin of all jobs downstream.
+# If the job fails, these stay stale and need its outputs, so Snakemake repeats it.
 ORIGINS = Origins(GRID, THRESHOLDS)
 
 

@@ -56,7 +56,7 @@ def group_of_training(wildcards):
 
 
 def gpus(wildcards):
-    """Return 1, or 0 on a machine without any GPU, where jobs fill the cores instead."""
+    """Return 1, but 0 if jobs run on this machine and it has no GPU: they then fill its cores."""
     return 1 if on_cluster() or visible_gpu_count() else 0
 
 

@@ -185,7 +185,8 @@ def load_batches(name: str | None) -> list[Any]:
     """Return the batches that the option `--data` names.
 
     Raises:
-        AuditError: `name` is not of the form my_file:batches, or there are no batches.
+        AuditError: `name` is not of the form my_file:batches, its code fails, or it gives no
+            batches.
     """
     expected = "a list of (x, labels) or a function that returns it"
     if not name or ":" not in name:

@@ -16,7 +16,7 @@ _FIELD = "reference/field"  # the runs of this configuration
 _KEY = (
     "rank: by accuracy; a run has the rank of the run above unless a paired t-test\n"
     "  over the seeds (5 %, Holm) finds it less accurate than some run of that rank\n"
-    "margin: points over own frozen blocks, mean and 95 % interval over the seeds\n"
+    "margin: points over own frozen baseline, mean and 95 % interval over the seeds\n"
     "fires: {checks}; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"
 )
@@ -117,7 +117,7 @@ def _draw(options: argparse.Namespace) -> bool | None:
     more = {"wide": True} if options.wide else {}
     if options.only:
         more["runs"] = options.only
-    # Print only after the last figure or table: until then the progress bar fills this line.
+    # Print only after the last figure or table: until then a progress bar is on the terminal.
     made = list(artefacts_from(config, grid, folder, options.output, more))
     drawn = 0
     for name, problem in made:

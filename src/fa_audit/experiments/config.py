@@ -70,7 +70,7 @@ def _check_figure_name(name: str) -> None:
         raise AuditError("the workflow draws a figure 'scorecard' of its own; choose another name.")
 
 
-# These names become file names.
+# The names limited to 100 characters become names of files and folders, or parts of them.
 Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=100)]
 TableName = Annotated[str, Field(pattern="^[a-z0-9_]+$", max_length=100)]
 FigureName = Annotated[TableName, _accepted_by(_check_figure_name)]
@@ -190,8 +190,8 @@ class SettingEntry(Budget):
     )
     baselines: Different[BaselineName] = Field(
         [],
-        description="frozen or shallow runs; default: bp+frozen, bp+shallow and every method's own,"
-        " such as dfa+frozen",
+        description="frozen or shallow runs; default: bp+frozen, bp+shallow and every method's"
+        " frozen run, such as dfa+frozen",
     )
     snapshots: Different[Annotated[int, Field(ge=0)]] = Field(
         [],

@@ -93,18 +93,24 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for a training, from a CPU row if `device` has no row."""
+        """Return the minutes to request for a training: from measurements on `device`, else on a
+        CPU; a guess if there are none.
+        """
         hours = self.training_hours(spec, device, "cpu")
         guess = spec.last_epoch * _UNMEASURED * stated(spec.method).relative_time
         return min(_LONGEST_TRAINING, _minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to request for an audit, from a CPU row if `device` has no row."""
+        """Return the minutes to request for an audit: from measurements on `device`, else on a
+        CPU; those of the start if there are none.
+        """
         hours = self.audit_hours(spec, device, "cpu")
         return min(_LONGEST_AUDIT, _minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
-        """Return the main memory for a training, from a CPU row if `device` has no row."""
+        """Return the main memory in MB to request for a training: from measurements on `device`,
+        else on a CPU; 2000 at the least.
+        """
         row, _, unmeasured = self._row(spec, "memory_mb", device, "cpu")
         return max(2000, round(1.25 * row.get("memory_mb", 0))) + unmeasured.memory_mb
 

@@ -50,8 +50,9 @@ _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "dis
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
 _FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared, grouped by the fields
-# (`layer`, `epoch`) that an `Entry` for them must have. A column's tuple has all answers that are
-# no numbers: all words of a verdict; none for a number; `NEVER` for an epoch that may not exist.
+# (`layer`, `epoch`) that an `Entry` for them must have. A column's tuple lists its values that are
+# not numbers: the words of a verdict, true and false of a flag, `NEVER` of an epoch that may not
+# exist.
 QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     (): {
         **dict.fromkeys(_OF_A_RUN, _NUMBER),

@@ -114,7 +114,7 @@ def _check_runs(setting: Setting) -> None:
         if run.frozen > depth:
             raise AuditError(f"'{run}' freezes more blocks than the network has, {depth}.")
         if run.snapshot is not None and run.snapshot >= epochs:
-            raise AuditError(f"'{run}' is no snapshot; the last epoch is {epochs}.")
+            raise AuditError(f"'{run}': a snapshot needs an epoch before the last, {epochs}.")
         # Building a specification checks its values.
         setting.spec(name, setting.seeds[0])
         if not run.is_baseline:

@@ -80,7 +80,7 @@ def _row(published: Published, entry: Entry, ours: OurRuns) -> dict[str, Any]:
     The compared runs are those of the setting's script; if there are none, of another script.
     """
     setting = published.settings[entry.setting]
-    # First the setting's script, since the first script that has runs is compared.
+    # The setting's script is in front: the runs of the first script that has any are compared.
     scripts = list(dict.fromkeys([setting.script, *published.scripts]))
     specs = {script: published.specs(entry, script) for script in scripts}
     every = {}

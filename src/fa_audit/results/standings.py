@@ -40,7 +40,7 @@ def with_standings(tidy: Tidy) -> Tidy:
 
 
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the trained runs with two margins: over their own frozen blocks, and over bp+frozen.
+    """Return the trained runs with two margins: over their own frozen baseline, and over bp+frozen.
 
     A baseline is a run with frozen blocks in the same setting; its learning rate may differ. If
     there is none, the baseline in the run's audit is used.

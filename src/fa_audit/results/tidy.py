@@ -441,5 +441,5 @@ def read_table(path: str | Path) -> pd.DataFrame:
         return pd.read_csv(path, dtype=_AS_TEXT)
     except (OSError, ValueError) as error:
         raise AuditError(
-            f"{path}: found no table ({error}); delete the file and make it again."
+            f"{path}: found no table ({error}); make it again, and delete a damaged file first."
         ) from error

@@ -105,7 +105,7 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str) -> No
 
 
 def _baselines(ax: Axes, runs: pd.DataFrame, margin: float) -> None:
-    """Draw the own frozen baseline of every run and seed with the accuracy that D3 asks for, and
+    """Draw, for every run and seed, the own frozen baseline and the accuracy that D3 asks for; and
     the mean of bp+frozen.
     """
     ax.plot(runs["own_frozen_acc"], runs["row"], **_FROZEN, label="own frozen")

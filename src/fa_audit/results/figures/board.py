@@ -32,7 +32,7 @@ def draw(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
-    the seeds, joined to the mean accuracy with the rule's own frozen blocks. Two panels side by
+    the seeds, joined to the mean accuracy of the rule's own frozen baseline. Two panels side by
     side share the scale and the rows: first the rules of the left network, then those that only the
     right network has, each sorted by accuracy. A variant of a rule has a row of its own.
     """
@@ -61,7 +61,7 @@ def draw(
             ax.remove()
     entries = {
         "trained": _TRAINED,
-        "own frozen blocks": _FROZEN,
+        "own frozen baseline": _FROZEN,
         "95 % interval over seeds": _INTERVAL,
     }
     style.legend_below(figure, entries, fontsize=_TEXT)

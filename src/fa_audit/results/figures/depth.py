@@ -1,4 +1,4 @@
-"""Figures of depth: the accuracy that each trained block adds, and the audit against depth."""
+"""Figures of depth: the accuracy that each trained block adds, and checks by number of blocks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _PANELS = {  # column of the runs -> title and axis of its panel, and its check
 def depth_sweep(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
-    """The audit against depth, for networks that differ in their number of blocks. (a) Accuracy on
+    """What the audit measures in networks of different depth (number of blocks). (a) Accuracy on
     the whole test set. (b) D1: largest growth of the median state norm in one block. (c) D2: median
     norm of the batch-mean loss's gradient at the last state. (d) D3: accuracy minus that of the
     run's own frozen baseline with the same depth and seed, in percentage points. A check fires

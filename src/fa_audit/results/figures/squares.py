@@ -65,11 +65,11 @@ def verdict_matrix(
     tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds
 ) -> Figure:
     """Verdicts over n seeds of every run (rows, best mean accuracy first) in every setting
-    (columns); a run that was not made has no square. FAIL means that the three-check verdict is
-    against the run, walk-back that only the four-check verdict is against it. Below the verdict are
-    the checks that fire or are borderline, by the mean over seeds: D1 growth, D2 reference, C
-    stability, D3 depth. The infinity sign means that a state, gradient or logit is not finite, a
-    question mark that a 95 % interval contains the limit.
+    (columns); a run that was not made has no square. FAIL: the three-check verdict is against the
+    run; walk-back: only the four-check verdict is. Below the verdict are the checks that fire or
+    are borderline, by the mean over seeds: D1 growth, D2 reference (the gradient's norm), C
+    stability, D3 depth. Infinity sign: a state, gradient or logit is not finite. Question mark: a
+    95 % interval contains the limit.
     """
     order, cells = rank_runs(tidy.runs), {}
     for (setting, run), seeds in tidy.runs.groupby(["setting", "run"]):

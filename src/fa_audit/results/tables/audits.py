@@ -42,7 +42,7 @@ _REGIME_NOTE = (
 )
 _FOUR_CHECK_NOTE = (
     "Four-check: the verdict over all seeds, decided by each check's mean distance from its limit;"
-    " then the number of seeds with the same verdict, even if other checks fire."
+    " then the number of seeds with the same verdict, whichever checks fire."
     " Borderline: the t-interval of a distance contains 0. Distances are in decades for growth and"
     " gradient, and plain differences for the other checks."
 )
