@@ -108,7 +108,7 @@ def _absent(entry: Mapping[str, Any], grid: Grid, tidy: Path) -> str:
 
 
 def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path, str]]:
-    """Yield the path and the new text of a document, and of the tables that it links to."""
+    """Yield the path and the new text of a document, and of the tables and CSV that it links to."""
     document = ROOT / f"docs/{name}.md"
     text = document.read_text(encoding="utf-8")
     tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
@@ -170,7 +170,7 @@ def scripts(rows: pd.DataFrame) -> str:
             cells += [row["decides"]]
         table.append([escape_markdown(cell) for cell in [*cells, *[""] * (8 - len(cells))]])
     heads = ["setting", "script", "reason", "number", "published", "ours"]
-    return markdown([*heads, "remaining script", "decides"], table)
+    return markdown([*heads, "by the other script", "decides"], table)
 
 
 def by_samples() -> str:
@@ -208,7 +208,7 @@ def _rows(text: str) -> str:
 
 
 def made() -> Iterator[tuple[Path, str | bytes]]:
-    """Yield the documents, the tables that they link to, and their figures."""
+    """Yield the documents, the tables and CSV that they link to, and their figures."""
     sys.path.append(str(ROOT))  # configs/findings.yaml names tables of this folder
     ENDINGS.update(figures=("png",), tables=("md",))  # the documents show no other formats
     with contextlib.chdir(ROOT):

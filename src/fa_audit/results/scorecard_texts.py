@@ -18,7 +18,7 @@ from fa_audit.results.judging import DIFFERS
 from fa_audit.results.scorecard import Sum, claims, counted, number, sum_of, with_seeds
 
 _CLAIMS = ("claim", "verdict", "its numbers", "n")
-_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: our value", "in headline",
+_NUMBERS = ("setting", "quantity", "run", "published", "ours", "rule: result", "in headline",
            "explanation")  # fmt: skip
 
 
