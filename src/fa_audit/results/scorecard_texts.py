@@ -26,9 +26,9 @@ def summary_line(rows: pd.DataFrame) -> str:
     """Return the headline: how many numbers agree, of all and of those `with_seeds`."""
     every, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{every.agree} of {every.run} published numbers agree with measured ones{_percent(every)}."
-        f" Of the {every.run}, {several.run} rest on three or more trained seeds, both published"
-        f" and ours; {several.agree} agree. {every.not_run} more have no run"
+        f"{every.agree} of {every.run} published numbers that were run agree{_percent(every)}. Of"
+        f" the {every.run}, {several.run} rest on three or more trained seeds, both published and"
+        f" ours; {several.agree} agree. {every.not_run} more were not run"
     )
 
 
