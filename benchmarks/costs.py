@@ -254,8 +254,8 @@ def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
 
 def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
-    """Estimate the time of an audit from 1 / `share` of its images; time only `batch_norm_twice` in
-    full.
+    """Estimate the seconds of an audit: run the protocol on one in `share` of its images and scale
+    the time up; run `batch_norm_twice` on all of them.
     """
     batches = evaluation_batches(data, BATCH_SIZE // share, BATCHES)
 

@@ -97,9 +97,9 @@ def diagnose(
             of the loss that these moves cause; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
         loss_fn: the loss whose gradients are taken, a function of logits ``(B, C)`` and labels; by
-            default the cross-entropy. A module is put in evaluation mode. D2's limit was calibrated
-            for the cross-entropy. With another loss, labels may be any tensor with one row per
-            input.
+            default the cross-entropy. If it is a module, it is put in evaluation mode. D2's limit
+            was calibrated for the cross-entropy. With another loss, labels may be any tensor with
+            one row per input.
         sample: ``(x, labels)`` on which the norms of states and gradients are measured; default the
             first of `eval_batches`.
         test_samples: size of the test set on which the accuracies were measured, for the interval

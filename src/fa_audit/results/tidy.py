@@ -145,8 +145,8 @@ def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) ->
 
 
 def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
-    """Return one row per run and seed: accuracy, baselines, verdicts, number and outcome of every
-    check. Margins are fractions.
+    """Return one row per run and seed: accuracy, baselines, verdicts, and for every check the
+    measured number and the outcome. Margins are fractions.
 
     ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty if the check was
     not evaluated. So are ``<check>_distance``, the number's distance from the limit, and
