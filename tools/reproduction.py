@@ -22,8 +22,9 @@ from fa_audit.cli import main as fa_audit
 from fa_audit.core.files import sha256_of
 from fa_audit.documents.formats import escape_markdown
 from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.costs import read_costs
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import ENDINGS
+from fa_audit.experiments.paths import ENDINGS, RunKey
 from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.artefacts import KINDS, artefacts_from
@@ -41,7 +42,7 @@ DOCUMENTS = {  # document -> configurations, their audits, and the prefix of the
     "board": [("configs/board.yaml", Path("reference/field"), "")],
 }
 SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
-NOT_RUN_COLUMNS = ("published numbers", "missing runs")
+NOT_RUN_COLUMNS = ("published numbers", "missing runs", "hours to train")
 SAMPLES = (128, 1024, 2048)  # the counts in samples.csv that the table shows
 OF_RUN, STATES, RHO = ["setting", "run", "n", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = (
@@ -136,7 +137,10 @@ def from_scorecard(folder: Path) -> dict[str, str]:
         counted(read_table(folder / "scorecard.csv")),
     )
     absent = rows[rows["verdict"] == NOT_RUN].groupby("setting", sort=False)["run"]
-    not_run = [[name, str(len(runs)), ", ".join(dict.fromkeys(runs))] for name, runs in absent]
+    not_run = []
+    for name, runs in absent:
+        missing = ", ".join(dict.fromkeys(runs))
+        not_run.append([name, str(len(runs)), missing, hours(name, missing)])
     headline, _, released, *_ = text.splitlines()
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
     named = {
@@ -149,6 +153,21 @@ def from_scorecard(folder: Path) -> dict[str, str]:
         **{name: _rows(part) for name, part in named.items()},
         "not_run": markdown(["setting", *NOT_RUN_COLUMNS], not_run),
     }
+
+
+def hours(setting: str, runs: str) -> str:
+    """Return the hours of a CPU core that one training of each of a setting's runs takes; ``?`` if
+    nothing similar was measured.
+    """
+    published, costs = read_published_file(ROOT / FILE), read_costs(ROOT / "benchmarks/costs.json")
+    experiment = published.experiments[published.settings[setting].script]
+    total = 0.0
+    for run in set(re.split(", | over | minus | > ", runs)):
+        found = costs.training_hours(experiment.spec(RunKey(setting, run, 42)), "cpu")
+        if found is None:
+            return "?"
+        total += found.value
+    return f"{total:.0f}" if total >= 1 else f"{total:.1f}"
 
 
 def scripts(rows: pd.DataFrame) -> str:
