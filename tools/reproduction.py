@@ -25,6 +25,7 @@ from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import read_costs
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, RunKey
+from fa_audit.experiments.plan import hours_text
 from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.artefacts import KINDS, artefacts_from
@@ -136,11 +137,6 @@ def from_scorecard(folder: Path) -> dict[str, str]:
         (folder / "scorecard.md").read_text(encoding="utf-8"),
         counted(read_table(folder / "scorecard.csv")),
     )
-    absent = rows[rows["verdict"] == NOT_RUN].groupby("setting", sort=False)["run"]
-    not_run = []
-    for name, runs in absent:
-        missing = ", ".join(dict.fromkeys(runs))
-        not_run.append([name, str(len(runs)), missing, hours(name, missing)])
     headline, _, released, *_ = text.splitlines()
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
     named = {
@@ -151,23 +147,27 @@ def from_scorecard(folder: Path) -> dict[str, str]:
         "sum": f"**{headline}** {released}",
         "scripts": scripts(read_table(folder / "scorecard.csv")),
         **{name: _rows(part) for name, part in named.items()},
-        "not_run": markdown(["setting", *NOT_RUN_COLUMNS], not_run),
+        "not_run": not_run(rows[rows["verdict"] == NOT_RUN]),
     }
 
 
-def hours(setting: str, runs: str) -> str:
-    """Return the hours of a CPU core that one training of each of a setting's runs takes; ``?`` if
-    nothing similar was measured.
+def not_run(rows: pd.DataFrame) -> str:
+    """Return a Markdown table: the numbers and runs that each setting lacks, and the hours of a CPU
+    core that one training of each of these runs takes.
     """
     published, costs = read_published_file(ROOT / FILE), read_costs(ROOT / "benchmarks/costs.json")
-    experiment = published.experiments[published.settings[setting].script]
-    total = 0.0
-    for run in set(re.split(", | over | minus | > ", runs)):
-        found = costs.training_hours(experiment.spec(RunKey(setting, run, 42)), "cpu")
-        if found is None:
-            return "?"
-        total += found.value
-    return f"{total:.0f}" if total >= 1 else f"{total:.1f}"
+    runs_of = {(entry.setting, entry.whose): entry.all_runs for entry in published.entries}
+    table = []
+    for setting, labels in rows.groupby("setting", sort=False)["run"]:
+        experiment = published.experiments[published.settings[setting].script]
+        found = {}
+        for label in labels:
+            for run in runs_of[setting, label]:
+                spec = experiment.spec(RunKey(setting, run, 42))
+                found[run] = costs.training_hours(spec, "cpu")
+        missing = ", ".join(dict.fromkeys(labels))
+        table.append([setting, str(len(labels)), missing, hours_text([*found.values()])])
+    return markdown(["setting", *NOT_RUN_COLUMNS], table)
 
 
 def scripts(rows: pd.DataFrame) -> str:

@@ -74,11 +74,11 @@ def _work_cells(
     for device in DEVICES:
         hours = [costs.training_hours(spec, device) for spec in to_train]
         hours += [costs.audit_hours(spec, device) for spec in to_audit]
-        cells.append(_hours_text(hours))
+        cells.append(hours_text(hours))
     return cells
 
 
-def _hours_text(hours: Sequence[Hours | None]) -> str:
+def hours_text(hours: Sequence[Hours | None]) -> str:
     """Return a sum of hours as text: ``~`` if some are estimates, ``?`` if some are unknown."""
     known = list(filter(None, hours))
     if hours and not known:

@@ -15,7 +15,7 @@ from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, identity_text, read_audit
 from fa_audit.results.tables.board import without_sources
-from fa_audit.results.tidy import Tidy, key_of, run_row, tidy_of
+from fa_audit.results.tidy import Tidy, key_of, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
 # Runs whose specifications agree in all of these belong to one setting.
@@ -42,17 +42,19 @@ def names_of(audit: Audit) -> tuple[str, str]:
     """
     if audit.spec is None:
         return audit.setting or OTHERS, audit.run or audit.method
-    spec, row = RunSpec.from_dict(audit.spec), run_row(audit)
-    frozen = -1 if spec.frozen_blocks == row["depth"] else spec.frozen_blocks
+    spec = RunSpec.from_dict(audit.spec)
+    depth = dict(spec.architecture_options).get("depth", len(audit.layers) - 1)
+    frozen = -1 if spec.frozen_blocks == depth else spec.frozen_blocks
     options = {name: getattr(spec, name) for name in SHARED}
     run = Run(**options, frozen=0 if spec.shallow else frozen)
-    return audit.setting or _network_name(spec, row["width"], row["depth"]), audit.run or str(run)
+    return audit.setting or _network_name(spec, depth), audit.run or str(run)
 
 
-def _network_name(spec: RunSpec, width: int | None, depth: int) -> str:
-    options = [f"d = {width}", f"L = {depth}"]
-    for name, value in spec.architecture_options:
-        if name not in ("width", "depth") and value is not True:
+def _network_name(spec: RunSpec, depth: int) -> str:
+    given = dict(spec.architecture_options)
+    options = [f"d = {given.pop('width', None)}", f"L = {given.pop('depth', depth)}"]
+    for name, value in given.items():
+        if value is not True:
             options.append(f"{name} = {value}")
     name = f"{spec.dataset}, {spec.architecture} ({', '.join(options)}), {spec.epochs} epochs"
     if spec.batch_size != PAPER["batch_size"]:

@@ -154,7 +154,7 @@ def runs_table(audits: Iterable[Audit]) -> pd.DataFrame:
     ``finite`` is False if a state, gradient or logit is NaN or infinite. ``spec`` and
     ``thresholds`` are JSON.
     """
-    return _table(map(run_row, audits))
+    return _table(map(_run_row, audits))
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -163,7 +163,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return table.astype(dict.fromkeys(table.columns[table.isna().all()], float))
 
 
-def run_row(audit: Audit) -> dict[str, Any]:
+def _run_row(audit: Audit) -> dict[str, Any]:
     """Return the row of an audit in the table of runs."""
     # Specifications leave out the defaults in `DEPARTURES`. External models have no specification.
     spec = DEPARTURES | audit.spec if audit.spec else {"method": audit.method}
