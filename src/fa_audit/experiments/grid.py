@@ -69,6 +69,14 @@ class Setting:
         for run in sorted(getattr(self, kind)):
             yield from (RunKey(self.name, run, seed) for seed in sorted(self.seeds))
 
+    @property
+    def labelled(self) -> set[str]:
+        """The names that can have a label here: the setting, its runs and their methods, since a
+        sweep is labelled by its method.
+        """
+        runs = {*self.runs, *self.baselines}
+        return {self.name, *runs, *(parse_run(run).method for run in runs)}
+
     def baselines_of(self, run: str) -> dict[str, str]:
         """Return a run's baselines by role: ``own``, ``bp`` and, if configured, ``shallow``.
 

@@ -129,11 +129,7 @@ def _check_runs(setting: Setting) -> None:
 
 
 def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
-    known = set(grid.settings)
-    for setting in grid.settings.values():
-        for run in (*setting.runs, *setting.baselines):
-            # Sweeps are labelled by their method.
-            known |= {run, parse_run(run).method}
+    known = set().union(*(setting.labelled for setting in grid.settings.values()))
     for name in sorted(config.labels.keys() - known):
         yield str(unknown("run or setting", name, known, where="labels"))
 

@@ -21,7 +21,6 @@ from fa_audit.core.registry import documentation
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, ORIGIN, artefact_files
 from fa_audit.experiments.read_grid import ArtefactKinds
-from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 
@@ -48,11 +47,7 @@ def artefact_entry(
         raise unknown(section.removesuffix("s"), name, entries, where="the configuration")
     entry = {"kind": name} | entries[name]
     settings = grid.named(entry["settings"])
-    named = set(settings)
-    for setting in settings:
-        member = grid.settings[setting]
-        for run in (*member.runs, *member.baselines):
-            named |= {run, parse_run(run).method}
+    named = set().union(*(grid.settings[setting].labelled for setting in settings))
     labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
     return entry | {"settings": settings, "labels": labels}
 

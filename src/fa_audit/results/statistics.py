@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.spec import parse_run
+from fa_audit.protocol.intervals import t_interval
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,11 @@ def summarise(values: Iterable[float]) -> Summary:
     Raises:
         AuditError: there are no values, or one is NaN or infinite. Callers report missing seeds.
     """
-    array = np.asarray(list(values), dtype=float)
-    if not array.size or not np.isfinite(array).all():
-        raise AuditError(f"summarise: found {array.tolist()}; expected one or more finite numbers.")
-    n, mean = array.size, float(array.mean())
-    if n == 1:
-        return Summary(1, mean, None, None)
-    deviation = float(array.std(ddof=1))
-    half = float(stats.t.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
-    return Summary(n, mean, deviation, (mean - half, mean + half))
+    given = list(map(float, values))
+    if not given or not all(map(math.isfinite, given)):
+        raise AuditError(f"summarise: found {given}; expected one or more finite numbers.")
+    deviation = stdev(given) if len(given) > 1 else None
+    return Summary(len(given), fmean(given), deviation, t_interval(given))
 
 
 def extent(numbers: Iterable[float], write: Callable[[Any], str] = str) -> str:
