@@ -54,7 +54,7 @@ def test_runs_that_no_paired_test_tells_apart_share_a_rank():
     # With a third run there are three pairs, and .035 is above .05 / 3.
     assert ranks(bp=near, fa=base, ep=[0.54] * 3) == {"bp": "1", "fa": "1", "ep": "1"}
     assert ranks(bp=[0.7] * 3, fa=[0.5] * 3) == {"bp": "1", "fa": "2"}
-    assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "1", "fa": "1"}  # one seed tells nothing
+    assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "\u2013", "fa": "\u2013"}  # one seed tells nothing
 
 
 def test_a_seed_that_is_not_finite_and_borderline_checks_are_named():
@@ -130,10 +130,12 @@ def test_claims_are_those_of_sources_and_say_whether_they_are_reached(monkeypatc
     rows = board_of(
         *(run(name) for name in ("pepita", "dfa", "drtp")),
         run("pepita", 1, setting="source", accuracy=0.518),  # 52.57 within a point
+        run("bp", 1, setting="source", accuracy=0.54),
         run("dfa", 1, setting="source", accuracy=0.9),  # an error of 1.45
     )
     reached = {name: row["reaches it"].partition(":")[0] for name, row in rows.items()}
     assert reached == {"pepita": "yes", "dfa": "no", "drtp": "not checked against its source"}
+    assert rows["pepita"]["reaches it"] == "yes: 51.8 % (BP 54.0) here, 52.57 % claimed"
     assert "accuracy 52.57 % (BP 55.27), MLP of one hidden layer" in rows["pepita"]["claim"]
 
 

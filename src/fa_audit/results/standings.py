@@ -73,8 +73,11 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     unless a test finds a run of that rank more accurate than b.
 
     Args:
-        accuracies: a row for every seed, a column for every run.
+        accuracies: a row for every seed, a column for every run. There are no ranks for a single
+            seed, which leaves nothing to test.
     """
+    if len(accuracies) < 2:
+        return {}
     tests = []
     for better, worse in permutations(accuracies.columns, 2):
         differences = (accuracies[better] - accuracies[worse]).dropna()

@@ -134,4 +134,6 @@ def _reached(method: str, accuracies: pd.Series) -> str:
         return entry.get("checked", "not checked against its source" if entry else "none")
     claimed = entry["accuracy"] if "accuracy" in entry else 100 - entry["error"]
     answer = "yes" if 100 * (accuracy + TOLERANCE) >= claimed else "no"
-    return f"{answer}: {100 * accuracy:.1f} % here, {claimed:g} % claimed"
+    bp = accuracies.get((entry["setting"], "bp"))
+    beside = "" if bp is None else f" (BP {100 * bp:.1f})"
+    return f"{answer}: {100 * accuracy:.1f} %{beside} here, {claimed:g} % claimed"
