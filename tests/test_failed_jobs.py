@@ -32,7 +32,8 @@ STAGES = {  # what is edited -> the rule that fails; the failures follow one ano
 SETTINGS = EVERYTHING["settings"]
 SMALL = {  # an audit with baselines, and one without any, which no baseline's job makes stale
     "settings": {
-        "student_mlp": SETTINGS["student_mlp"],
+        "student_mlp": SETTINGS["student_mlp"]
+        | {"runs": ["ep"], "baselines": ["bp+frozen", "ep+frozen"]},
         "depths": SETTINGS["depths"] | {"vary": {"depth": [1]}},
     },
     "figures": {name: EVERYTHING["figures"][name] for name in ("audit_overview", "depth_sweep")},
