@@ -195,13 +195,26 @@ def forward_forward(name, learner, x, labels, randomness):
         wrong.append(others[math.floor(torch.dot(image, learner.state.r)) % len(others)])
     states, loss = [], 0.0
     for sign, given in ((-1, labels), (1, torch.tensor(wrong))):
-        hidden, _ = chain(name, learner.network, labelled(x, given), of_unit_size)
+        images = of_unit_size(labelled(x, given))
+        hidden, _ = chain(name, learner.network, images, of_unit_size)
         for h in hidden:
             width = h.shape[-1 if h.dim() == 3 else 1]
             loss = loss + (1 + (sign * (squares(h) - width)).exp()).log().mean() / 2
         states.append(hidden)
     right, others = (slopes(loss, hidden, labels) for hidden in states)
-    return [a + b for a, b in zip(right, others, strict=True)], loss
+    read = F.cross_entropy(neutral_outputs(name, learner, x), labels)
+    return [a + b for a, b in zip(right, others, strict=True)], loss + read
+
+
+def neutral_outputs(name, learner, x):
+    """What the softmax layer makes of images with a neutral label."""
+    images = x.clone()
+    for image in images.view(len(x), -1):
+        least, most = image.min().item(), image.max().item()
+        image[:CLASSES] = least + (most - least) / CLASSES
+    hidden, _ = chain(name, learner.network, of_unit_size(images), of_unit_size)
+    read = [vector(of_unit_size(h)).detach() for h in hidden[1:]]
+    return learner.state.softmax(torch.cat(read, dim=1))
 
 
 def difference(learner, layer, v, at):

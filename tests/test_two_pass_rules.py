@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from learners import credits_of, learner_of
 from networks import CLASSES, batch_of
-from plain_rules import chain, labelled, of_unit_size, squares
+from plain_rules import chain, labelled, neutral_outputs, of_unit_size, squares
 from projects import ROOT
 
 from fa_audit.data.dataset import evaluation_batches, load_dataset, save_dataset
@@ -68,7 +68,7 @@ def labels_by_hand(network, x, first):
     sums = []
     for c in range(CLASSES):
         images = labelled(x, torch.full((len(x),), c))
-        states, _ = chain("resmlp", network, images, of_unit_size)
+        states, _ = chain("resmlp", network, of_unit_size(images), of_unit_size)
         sums.append(sum(squares(h) for h in states[first:]))
     return torch.stack(sums).argmax(0).tolist()
 
@@ -82,6 +82,13 @@ def test_classify_returns_the_label_with_most_goodness_in_all_layers_but_the_fir
         assert found != labels_by_hand(learner.network, x, 0) and len(set(found)) == CLASSES
 
 
+def test_classify_neutral_reads_all_layers_but_the_first_of_an_image_with_a_neutral_label():
+    learner, (x, _) = learner_of("forward_forward"), batch_of(count=40)
+    found = forward_forward.classify_neutral(learner.network, x, learner.state)
+    assert torch.equal(found, neutral_outputs("resmlp", learner, x).argmax(dim=1))
+    assert len(set(found.tolist())) == CLASSES
+
+
 def test_the_documents_code_prints_the_accuracy_by_goodness(
     make_spec, dataset, tmp_path, monkeypatch, capsys
 ):
@@ -90,9 +97,11 @@ def test_the_documents_code_prints_the_accuracy_by_goodness(
     save_checkpoint(learner, "my/forward_forward.safetensors")
     save_dataset(dataset, "my/cifar10.safetensors")
     given = {"torch": torch, "load_checkpoint": load_checkpoint, "load_dataset": load_dataset}
-    given |= {"classify": forward_forward.classify, "evaluation_batches": evaluation_batches}
+    given |= {"forward_forward": forward_forward, "evaluation_batches": evaluation_batches}
     document = (ROOT / "docs/methods.md").read_text()
     exec(re.search(r"```python\n(import torch.*?)```", document, re.DOTALL)[1], given)
     ((x, labels),) = evaluation_batches(dataset)
     right = forward_forward.classify(learner.network, x, CLASSES) == labels
-    assert capsys.readouterr().out == f"goodness_accuracy {right.double().mean().item()}\n"
+    neutral = forward_forward.classify_neutral(learner.network, x, learner.state) == labels
+    shares = [hits.double().mean().item() for hits in (right, neutral)]
+    assert capsys.readouterr().out == "goodness {}\nneutral {}\n".format(*shares)

@@ -2,7 +2,7 @@
 
     G = sum(h^2) - d,    loss = log(1 + exp(-s G)),
     s = +1: the image with its label, -1: with a wrong label
-    h_0 = embed(x with label),  h_{l+1} = F_l(h_l / rms(h_l)), its input detached;
+    h_0 = embed(x / rms(x)), x with label;  h_{l+1} = F_l(h_l / rms(h_l)), its input detached;
     F_l: block l with its skip
     embedding and blocks descend the mean of the losses for s = +1 and -1, summed over layers
     a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,
@@ -13,22 +13,26 @@
 A label is written over the first C values of the image: the image's largest value at the label's
 place, its smallest at the others.
 
-Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; all layers but the first classify.
-    From his code (ffcode.zip, ffnew.m): the threshold d, 1 for each unit; layers read states of
-    rms 1.
+`classify` takes the label with the largest G, summed over all layers but the first.
+`classify_neutral` takes the largest output of a softmax layer, which learns beside the network: it
+reads the states of all layers but the first, divided by their rms, of an image with a neutral label
+(1/C at each place).
+
+Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; both ways to classify.
+    From his code (ffcode.zip, ffnew.m): the threshold d, 1 for each unit; layers read images and
+    states of rms 1.
     From loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and
     the 1e-8 that is added to the rms, here inside the root.
 Ours: wrong labels from <x, r>, since `credits` must not draw random numbers (as r varies,
     floor(<x, r>) is uniform modulo C - 1); the values that replace pixels; G as a mean over tokens
     or positions; skips, with which a block's G starts near 0; states after whole blocks, where his
-    follow a ReLU; images not divided by their rms; no peer normalisation.
+    follow a ReLU; no peer normalisation.
 
-The engine trains the head on the network's plain forward pass; no method can change that. Hinton's
-softmax reads all layers but the first, normalised, in a pass with a neutral label (1/C at each
-place). So our accuracy shows what a linear head makes of the last features, and `classify` shows
-what the losses learned. An audit compares a_l with the gradient of the plain image's cross-entropy.
-No layer descends that loss, so a cosine near 0 shows that the objectives differ.
-Cost: three forward passes, two backward passes within blocks.
+The engine trains the head on the network's plain forward pass, without label; no method can change
+that. So the accuracy of a run shows what a linear head makes of the last features. An audit
+compares a_l with the gradient of the plain image's cross-entropy. No layer descends that loss, so a
+cosine near 0 shows that the objectives differ.
+Cost: four forward passes, two backward passes within blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +44,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, Network, Trace, added, one_hot
+from fa_audit.methods.method import (
+    Credits,
+    Method,
+    Network,
+    Trace,
+    added,
+    layer_seed,
+    one_hot,
+    state_widths,
+)
 from fa_audit.networks.trace import untouched
 
 
@@ -48,10 +61,26 @@ class ForwardForward(Method):
     own_objective: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return a module with the random vector ``r``, ``(inputs,)``, that picks wrong labels."""
+        """Return a module with the random vector ``r``, ``(inputs,)``, that picks wrong labels, and
+        the linear layer ``softmax`` of `classify_neutral`.
+        """
         state, inputs = nn.Module(), prod(network.image_shape)
         state.register_buffer("r", network.classes * torch.randn(inputs, generator=generator))
+        widths = state_widths(network)
+        with layer_seed(generator):
+            state.softmax = nn.Linear(sum(widths[1:] or widths), network.classes)
         return state
+
+    def auxiliary_loss(
+        self,
+        network: Network,
+        trace: Trace,
+        labels: Tensor,
+        state: Any,
+        randomness: torch.Generator,
+    ) -> Tensor:
+        """Return the cross-entropy of the softmax layer."""
+        return F.cross_entropy(state.softmax(neutral_states(network, trace.x)), labels)
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         state.r.normal_(std=network.classes, generator=randomness)
@@ -87,6 +116,25 @@ def classify(network: Network, x: Tensor, classes: int) -> Tensor:
     return torch.stack(sums).argmax(dim=0)
 
 
+@torch.no_grad()
+def classify_neutral(network: Network, x: Tensor, state: Any) -> Tensor:
+    """Return for each image the largest output of the softmax layer in a trained learner's `state`,
+    ``(B,)``.
+    """
+    with untouched(network):
+        return state.softmax(neutral_states(network, x)).argmax(dim=1)
+
+
+@torch.no_grad()
+def neutral_states(network: Network, x: Tensor) -> Tensor:
+    """Return side by side the vectors of ``h_1..h_L``, divided by the states' rms, of images with a
+    neutral label.
+    """
+    classes = network.classes
+    states = states_of(network, overlaid(x, x.new_full((classes,), 1 / classes)))
+    return torch.cat([network.read(of_unit_size(h)) for h in states[1:] or states], dim=1)
+
+
 def overlaid(x: Tensor, label: Tensor) -> Tensor:
     """Write `label`, ``(C,)`` or per image ``(B, C)``, into the first C values of images `x`.
 
@@ -99,12 +147,16 @@ def overlaid(x: Tensor, label: Tensor) -> Tensor:
 
 def states_of(network: Network, x: Tensor) -> list[Tensor]:
     """Return ``h_0..h_L``, each with the graph of its own layer only, even for frozen layers."""
-    states = [network.embed(x.detach().requires_grad_())]
+    states = [network.embed(of_unit_size(x).requires_grad_())]
     for layer in range(len(network.blocks)):
-        # 1e-8 squared, since torch adds eps under the root.
-        h = F.rms_norm(states[-1].detach(), states[-1].shape[1:], eps=1e-16)
-        states.append(network.split(layer, h.requires_grad_())[1])
+        states.append(network.split(layer, of_unit_size(states[-1]).requires_grad_())[1])
     return states
+
+
+def of_unit_size(h: Tensor) -> Tensor:
+    """Divide images or states by their rms; the result is detached."""
+    # 1e-8 squared, since torch adds eps under the root.
+    return F.rms_norm(h.detach(), h.shape[1:], eps=1e-16)
 
 
 def goodness(h: Tensor) -> Tensor:

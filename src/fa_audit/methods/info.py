@@ -254,7 +254,7 @@ INFO: dict[str, MethodInfo] = {
         r"\partial\log(1+e^{-s(\|h^s_{l+1}\|^2-d)})/\partial h^s_{l+1}",
         feedback="none: each layer has its own loss; wrong labels are drawn for every minibatch",
         source="Hinton 2022",
-        relative_time=3.5,
+        relative_time=4.0,
     ),
     "mono_forward": MethodInfo(
         summary="Mono-Forward: every layer projects its activity to one goodness per class",
