@@ -200,7 +200,12 @@ def test_what_the_page_says_of_the_search_is_so():
         first - second == pytest.approx(0.010, abs=5e-4) and "leads the next by 1.0 points" in page
     )
     assert "by more than a standard error, 0.7 points; no constant was replaced" in page
-    for rule, other in (("pepita", "PEPITA"), ("local_predsim", "LocalPredSim")):
+    constants = {
+        "pepita": "PEPITA",
+        "local_predsim": "LocalPredSim",
+        "weight_mirror": "WeightMirror",
+    }
+    for rule, other in constants.items():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     of_rules = choices(tried[~tried["run"].str.contains("configs|shallow")])

@@ -122,7 +122,8 @@ def classify_neutral(network: Network, x: Tensor, state: Any) -> Tensor:
     ``(B,)``.
     """
     with untouched(network):
-        return state.softmax(neutral_states(network, x)).argmax(dim=1)
+        outputs: Tensor = state.softmax(neutral_states(network, x))
+    return outputs.argmax(dim=1)
 
 
 @torch.no_grad()
