@@ -54,7 +54,9 @@ def test_runs_that_no_paired_test_tells_apart_share_a_rank():
     # With a third run there are three pairs, and .035 is above .05 / 3.
     assert ranks(bp=near, fa=base, ep=[0.54] * 3) == {"bp": "1", "fa": "1", "ep": "1"}
     assert ranks(bp=[0.7] * 3, fa=[0.5] * 3) == {"bp": "1", "fa": "2"}
-    assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "\u2013", "fa": "\u2013"}  # one seed tells nothing
+    assert ranks(bp=[0.7, 0.71], fa=[0.5, 0.52]) == {"bp": "1", "fa": "2"}
+    one_seed = ranks(bp=[0.7, 0.71], dfa=[0.6], fa=[0.5, 0.52])  # tells nothing
+    assert one_seed == {"bp": "1", "dfa": "\u2013", "fa": "2"}
 
 
 def test_a_seed_that_is_not_finite_and_borderline_checks_are_named():
@@ -131,6 +133,7 @@ def test_claims_are_those_of_sources_and_say_whether_they_are_reached(monkeypatc
         *(run(name) for name in ("pepita", "dfa", "drtp")),
         run("pepita", 1, setting="source", accuracy=0.518),  # 52.57 within a point
         run("bp", 1, setting="source", accuracy=0.54),
+        run("bp+frozen", 1, setting="source", accuracy=0.38),
         run("dfa", 1, setting="source", accuracy=0.9),  # an error of 1.45
     )
     reached = {name: row["reaches it"].partition(":")[0] for name, row in rows.items()}

@@ -123,6 +123,15 @@ def test_a_sweep_is_every_method_at_every_penalty_and_a_ladder_every_number_of_f
     assert [setting.spec(run, 1).frozen_blocks for run in setting.runs] == [0, 1, 2, 3]
 
 
+def test_labels_can_name_a_setting_its_runs_its_baselines_and_the_methods_of_a_sweep():
+    sweep = {"methods": ["fa"], "penalties": [0.1]}
+    setting = setting_of(
+        BLOCK | {"sweep": sweep, "baselines": ["bp+frozen", "dfa+frozen", "fa+frozen"]}
+    )
+    runs = {"bp", "dfa", "fa+penalty1e-1", "bp+frozen", "dfa+frozen", "fa+frozen"}
+    assert setting.labelled == {"a", "fa"} | runs
+
+
 def test_snapshots_are_runs_after_earlier_epochs():
     sweep = {"ladder": ["ep"], "epochs": 3, "snapshots": [0, 2, 1, 3]}
     grid = grid_of(a=BLOCK | sweep, again=BLOCK | sweep | {"runs": ["bp+epoch2"], "snapshots": [1]})

@@ -19,7 +19,7 @@ MEASURED = ROOT / "benchmarks/methods.json"
 def methods_table() -> str:
     """Return a Markdown table of the methods: credit, feedback, source and time per step."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
-    times = {name: f"{row['relative_to_bp']:.2f}" for name, row in measured.items()}
+    times = {name: f"{row['relative_to_bp']:.1f}" for name, row in measured.items()}
     rows = [
         [f"`{name}`", f"`{m.equation}`", m.feedback, m.source, times.get(name, "–")]  # noqa: RUF001 the en dash is meant
         for name, m in INFO.items()

@@ -15,7 +15,8 @@ _BOARD = "configs/board.yaml"
 _FIELD = "reference/field"  # the runs of this configuration
 _KEY = (
     "rank: by accuracy; a run has the rank of the run above unless a paired t-test\n"
-    "  over the seeds (5 %, Holm) finds it less accurate than some run of that rank\n"
+    "  over the seeds (5 %, Holm) finds it less accurate than some run of that rank;\n"
+    "  none with a single seed\n"
     "margin: points over own frozen baseline, mean and 95 % interval over the seeds\n"
     "fires: {checks}; ? marks a borderline check\n"
     "cost: time of a training step divided by bp's; residual MLP, one CPU thread"

@@ -73,11 +73,10 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     unless a test finds a run of that rank more accurate than b.
 
     Args:
-        accuracies: a row for every seed, a column for every run. There are no ranks for a single
-            seed, which leaves nothing to test.
+        accuracies: a row for every seed, a column for every run. A run with a single seed has no
+            rank, since no test can compare it.
     """
-    if len(accuracies) < 2:
-        return {}
+    accuracies = accuracies.loc[:, accuracies.count() > 1]
     tests = []
     for better, worse in permutations(accuracies.columns, 2):
         differences = (accuracies[better] - accuracies[worse]).dropna()

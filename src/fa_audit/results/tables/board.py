@@ -22,14 +22,15 @@ TOLERANCE = 0.01  # sources round: a rule at most this far below its source's ac
 _NOTE = (
     "Each network's rules by accuracy: means over n seeds with 95 % t-intervals. Rank: a rule"
     " has the rank of the rule above unless a paired t-test over the seeds (5 %, Holm over all"
-    " pairs) finds it less accurate than some rule of that rank. Own frozen: the rule's accuracy"
-    " with frozen blocks. Margins, seed by seed, in points: accuracy minus own frozen, and accuracy"
-    " minus that of bp+frozen. Checks: outcome over the seeds; mean distance from the limit with"
-    " its 95 % interval (growth and gradient in decades, stability as a cosine, depth in points;"
-    " negative if the check fires); in how many seeds it fires. A check is borderline if the"
-    " interval contains 0. Cost: time of a training step as a multiple of bp's, on the residual MLP"
-    " (d = 256, L = 4) with one CPU thread. Claim: what a source reports for the rule on its own"
-    " network and budget, and for backpropagation (BP) there."
+    " pairs) finds it less accurate than some rule of that rank; a single seed gives no rank."
+    " Own frozen: the rule's accuracy with frozen blocks. Margins, seed by seed, in points:"
+    " accuracy minus own frozen, and accuracy minus that of bp+frozen. Checks: outcome over the"
+    " seeds; mean distance from the limit with its 95 % interval (growth and gradient in"
+    " decades, stability as a cosine, depth in points; negative if the check fires); in how many"
+    " seeds it fires. A check is borderline if the interval contains 0. Cost: time of a training"
+    " step as a multiple of bp's, on the residual MLP (d = 256, L = 4) with one CPU thread."
+    " Claim: what a source reports for the rule on its own network and budget, and for"
+    " backpropagation (BP) there."
 )
 
 
@@ -85,7 +86,8 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
         AuditError: all runs are baselines, or claims.yaml names all settings.
     """
     ranked = with_standings(tidy)
-    accuracies = tidy.runs.groupby(["setting", "method"])["accuracy"].mean()
+    trained = tidy.runs[~tidy.runs["run"].str.contains("+frozen", regex=False)]
+    accuracies = trained.groupby(["setting", "method"])["accuracy"].mean()
     shown = without_sources(ranked)
     if not shown.settings:
         raise AuditError(
