@@ -48,7 +48,7 @@ def _cost(group: pd.DataFrame) -> Number | str:
 
 
 _WORTH = (
-    TextColumn("rank", lambda group: Number(group["rank"].iloc[0], decimals=0)),
+    Column("rank", "rank", decimals=0),
     _points("accuracy (%)", "accuracy", signed=False),
     Column("own frozen (%)", "own_frozen", scale=100, decimals=1),
     _points("margin", "margin"),
