@@ -8,7 +8,8 @@
     one pass from the top down, `steps` fixed-point iterations from h_l in each layer;
     F_l: h_l -> h_{l+1},    J_l: Jacobian of F_l,    CE: loss of a single sample
 
-With alpha 1/2, pairs are nearly saddles of (CE(s_L^+) + CE(s_L^-)) / 2 + sum_l (P_l - M_l) / (4 beta).
+With alpha 1/2, pairs are nearly saddles of
+(CE(s_L^+) + CE(s_L^-)) / 2 + sum_l (P_l - M_l) / (4 beta).
 Here P_l = ||s_{l+1}^+ - F_l(s_l^+)||^2 + ||s_{l+1}^+ - F_l(s_l^-)||^2, and M_l has s_{l+1}^- in
 place of s_{l+1}^+.
 A linear block's weights get the gradient -d_{l+1} (s_l^+ + s_l^-)^T / (2 beta). As beta -> 0, a_l
