@@ -176,11 +176,12 @@ def test_rules_meet_in_a_row_whatever_they_chose_unless_a_network_has_two_of_one
 
 def searched_on(network):
     tried = pd.read_csv(ROOT / "reference/board_search.csv")
-    return tried[tried["network"].str.startswith(f"{network},")]
+    return tried[tried["network"].str.startswith(network)]
 
 
 @pytest.mark.parametrize(
-    "setting, network, rules", [("field", "resmlp", 26), ("field_mlp", "mlp", 5)]
+    "setting, network, rules",
+    [("field", "resmlp, ", 26), ("field_mlp", "mlp, activation relu, depth 2, ", 16)],
 )
 def test_the_field_has_what_its_search_chose(setting, network, rules):
     config, line_of = load_config(ROOT / "configs/board.yaml")
@@ -196,7 +197,7 @@ def test_the_field_has_what_its_search_chose(setting, network, rules):
 
 def test_what_the_page_says_of_the_search_is_so():
     page = " ".join((ROOT / "docs/board.md").read_text().split())
-    tried = searched_on("resmlp")
+    tried = searched_on("resmlp, ")
     search = tried.set_index("run")["validation_acc"]
     first, second = search["dfa"].nlargest(2)
     assert (
@@ -212,10 +213,17 @@ def test_what_the_page_says_of_the_search_is_so():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     of_rules = choices(tried[~tried["run"].str.contains("configs|shallow")])
-    assert (
-        of_rules.query("at_edge")["run"].tolist() == ["drtp"]
-        and "**DRTP's choice is the smallest rate tried**" in page
+    plain, bounded = (
+        searched_on(f"mlp, activation {name}, depth 2, ").groupby("run")["validation_acc"].max()
+        for name in ("relu", "tanh")
     )
+    values = (best[f"drtp{end}"] for end in ("", "+frozen") for best in (bounded, plain))
+    assert (
+        "the search finds {:.1%} on held-out images, not {:.1%}; with frozen blocks {:.1%}, not"
+        " {:.1%}.".format(*values) in page.replace(" %", "%")
+    )
+    assert all(plain[rule] < plain[f"{rule}+frozen"] for rule in ("drtp", "pepita"))
+    assert not of_rules["at_edge"].any() and "marks no choice as `edge`" in page
 
 
 def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
