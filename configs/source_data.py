@@ -1,4 +1,4 @@
-"""CIFAR-10 as the sources of some rules use it, for the settings source_* of configs/board.yaml."""
+"""CIFAR-10 without crops and flips, for setting source_pepita of configs/board.yaml."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,5 +8,7 @@ from fa_audit.data.dataset import Dataset
 
 
 def cifar10_as_is(data_root: Path) -> Dataset:
-    """Load CIFAR-10 without random crops and flips, like the code of Dellaferrera, Kreiman 2022."""
+    """Load CIFAR-10 without augmentation, like the code of Dellaferrera, Kreiman 2022; pixels are
+    standardised, theirs are in [0, 1].
+    """
     return replace(cifar10(data_root), padding=0, flip=False)
