@@ -176,8 +176,8 @@ STATED = {
             other_bp_frozen() == {"credit_bridge": 1.3, "state_bridge": 2.1}
         ),
         "C fires in every seed of seven rules.** With the head's bias refitted it is 0.02 to 0.23 and passes (limit"
-        " 0.3) for BP, FA, DFA, Mono-Forward and Layer-wise, whose mean predictions differ from class frequencies by up to"
-        " 5.0 points. For DRTP and PEPITA it still fires in two of three seeds.": cross_batch_of_the_mlp,
+        " 0.3) for BP, FA, DFA, Mono-Forward and Layer-wise, whose mean predictions differ from class frequencies by"
+        " up to 5.0 points. For DRTP and PEPITA it still fires in two of three seeds.": cross_batch_of_the_mlp,
         "only ten rules have been tuned": rules_of_the_mlp,
     },
     "reproduction": {
