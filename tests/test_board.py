@@ -219,11 +219,15 @@ def test_what_the_page_says_of_the_search_is_so():
     every = searched_on("")
     of_rules = choices(every[~every["run"].str.contains("configs")])
     assert not of_rules["at_edge"].any()
+
+
+def test_what_the_page_says_of_drtp_and_pepita_on_the_plain_mlp_is_so():
+    page = " ".join((ROOT / "docs/board.md").read_text().split())
     plain, bounded = (
         searched_on(f"mlp, activation {name}, depth 2, ").groupby("run")
         for name in ("relu", "tanh")
     )
-    values = [tried["validation_acc"].max() for tried in (bounded, plain)]
+    values = [searched["validation_acc"].max() for searched in (bounded, plain)]
     found = [f"{best[rule]:.1%}" for rule in ("drtp", "drtp+frozen") for best in values]
     assert "finds {} with tanh and {} with ReLU; with frozen blocks {} and {}.".format(
         *found
