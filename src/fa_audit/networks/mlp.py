@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fa_audit.core.errors import unknown
 from fa_audit.networks.network import Network
 
-_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
+_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
 
 class Layer(nn.Module):
@@ -37,7 +37,7 @@ class MLP(Network):
     Args:
         width: units of every hidden layer.
         depth: hidden layers after the first.
-        activation: ``relu`` or ``tanh``.
+        activation: ``relu``, ``tanh`` or ``sigmoid``.
 
     Raises:
         AuditError: the activation is unknown.
