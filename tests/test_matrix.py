@@ -11,22 +11,13 @@ from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
 OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
-TRANSPORT = (
-    "fa_layerwise",
-    "usf",
-    "brsf",
-    "frsf",
-    "kolen_pollack",
-    "weight_mirror",
-)  # without blocks they are fa+shallow bit for bit
 RUNS = {
     (architecture, method + option)
     for architecture in ARCHITECTURES
     for method in METHODS
     for option in OPTIONS
-    if not (option == "+shallow" and method in TRANSPORT)
     # student_mlp is resmlp without terminal LayerNorm, bit for bit (tests/test_architectures.py)
-    and not (architecture == "student_mlp" and method not in ("bp", "dfa"))
+    if not (architecture == "student_mlp" and method not in ("bp", "dfa"))
 }
 
 

@@ -5,17 +5,18 @@
         gradient is the batch mean of h_{l+1}^T e
     embedding: the same with a matrix for h_0
 
-The topmost matrix and a linear head's weight have the same gradient, so that every step multiplies
-their distance by 1 - lr * decay, as in Kolen-Pollack. According to the source, the other matrices
-learn to estimate the path from their state to the output.
+The topmost matrix and a linear head's weight have the same gradient, so that every step of AdamW
+multiplies their distance by 1 - lr * decay, as in Kolen-Pollack. According to the source, the other
+matrices learn to estimate the path from their state to the output.
 
-Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient, the initial entries (uniform
-    in +-sqrt(6 / d)) and the decay of the feedback are from the authors' code (webstah/dkp-gist,
+Source: Webster, Choi, Ahn 2021 (OpenReview zgGmAx9ZcY). The gradient and the initial entries
+    (uniform in +-sqrt(6 / d)) are from the authors' code (webstah/dkp-gist,
     utils/gradfunctions.py).
-Ours: one optimiser and rate for weights and feedback (the authors' code has Adam for the feedback,
-    with a rate that falls by a fifth every epoch); matrices learn from a state's vector even if the
-    state is a map; the embedding has a matrix. Our matrices read states, skip included. If the head
-    has a LayerNorm, the topmost matrix gets another gradient than the head's linear layer.
+Ours: one optimiser, rate and decay for weights and feedback (the authors' code has Adam for the
+    feedback, with an L2 penalty of 1e-6 and a rate that falls by a fifth every epoch); matrices
+    learn from a state's vector even if the state is a map; the embedding has a matrix. Our matrices
+    read states, skip included. If the head has a LayerNorm, the topmost matrix gets another
+    gradient than the head's linear layer.
 Constants: none.
 Cost: as DFA, plus the optimiser's step for the matrices.
 """

@@ -211,7 +211,7 @@ INFO: dict[str, MethodInfo] = {
         equation="a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta",
         latex=r"a_l = -(h_{l+1}^{\mathrm{nudged}} - h_{l+1}^{\mathrm{free}})/\beta",
         feedback="the forward weights, by relaxation; no matrix is drawn",
-        source="Scellier, Bengio 2017",
+        source="Scellier, Bengio 2017; energy: Hao, Wan, Zhai 2026",
         relative_time=14.0,
     ),
     "ep_symmetric": MethodInfo(
@@ -219,7 +219,7 @@ INFO: dict[str, MethodInfo] = {
         equation="a_l = -(h_{l+1}^{+beta} - h_{l+1}^{-beta}) / (2 beta)",
         latex=r"a_l = -(h_{l+1}^{+\beta} - h_{l+1}^{-\beta})/(2\beta)",
         feedback="the forward weights, by relaxation; no matrix is drawn",
-        source="Laborieux et al. 2021",
+        source="Laborieux et al. 2021; energy: as `ep`",
         relative_time=27.0,
     ),
     "state_bridge": MethodInfo(

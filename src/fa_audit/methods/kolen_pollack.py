@@ -2,13 +2,13 @@
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
     on the way back every matrix or kernel W of blocks and head is replaced by its partner B
-    dB = dW at every step, and the decay multiplies W - B by 1 - lr * decay: B converges to W
+    dB = dW at every step, and AdamW's decay multiplies W - B by 1 - lr * decay: B converges to W
 
 AdamW's step depends only on the gradient, and its decay only on the weight. B gets W's gradient, so
 it makes the same step as W.
 
-Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai
-    2026.
+Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019, whose code has no
+    decay: there W - B stays as it began. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01 in Hao, Wan,
     Zhai), which is weak: over a run W - B shrinks by the factor exp(-sum of lr * decay).
 Cost: as `usf`, and the optimiser's step for the feedback weights.

@@ -8,9 +8,9 @@
 
 Two things differ from `local_pred`. M has no bias, so that a silent layer has goodness 0 for every
 class and no gradient. M reads the state after a ReLU, as the local nets of Nokland and
-Eidnes do in their own code. In bn_cnn and small_resnet states are rectified already, and only the
-bias differs. In a ViT all images have the same cls token in h_0, so that the loss there cannot
-separate them.
+Eidnes do in their own code. In bn_cnn, small_resnet and mlp with ReLU states are rectified
+already, and only the bias differs. In a ViT all images have the same cls token in h_0, so that the
+loss there cannot separate them.
 
 Source: Gong, Li, Abdulla 2025 (arXiv 2501.09238). Their layer is a_i = relu(a_{i-1} W_i), G_i = a_i
     M_i^T; the formulas are from summaries and from Przemyslaw11/BeyondBackpropagation, which is not
