@@ -98,7 +98,7 @@ def both(v, nets, labels):
 
 
 def goodness(v, net, labels):
-    g = v.clamp(min=0) @ net.weight.T
+    g = (v * (v > 0)) @ net.weight.T  # clamp has another slope at 0 in older torch
     return (g.logsumexp(1) - g[torch.arange(len(v)), labels]).mean()
 
 
@@ -109,7 +109,7 @@ def signal_propagation(name, learner, x, labels, randomness):
     columns = project.weight.T
     centred = columns - columns.mean(1, keepdim=True)
     deviation = (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
-    t = (centred / deviation * norm.weight + norm.bias).clamp(min=0)
+    t = (centred / deviation * norm.weight + norm.bias).relu()
     t = t.reshape(CLASSES, *states[0].shape[1:])
     loss = 0.0
     for layer, h in enumerate(states):
