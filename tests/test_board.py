@@ -183,7 +183,7 @@ def searched_on(network):
     "setting, network, rules",
     [
         ("field", "resmlp, ", 26),
-        ("field_mlp", "mlp, activation relu, depth 2, ", 16),
+        ("field_mlp", "mlp, activation relu, depth 2, ", 18),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
     ],
 )
