@@ -185,6 +185,7 @@ def searched_on(network):
         ("field", "resmlp, ", 26),
         ("field_mlp", "mlp, activation relu, depth 2, ", 18),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
+        ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
     ],
 )
 def test_the_field_has_what_its_search_chose(setting, network, rules):
