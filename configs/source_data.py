@@ -8,7 +8,7 @@ from fa_audit.data.dataset import Dataset
 
 
 def cifar10_as_is(data_root: Path) -> Dataset:
-    """Load CIFAR-10 without augmentation, like the codes of Akrout et al. 2019 and Dellaferrera,
+    """Load CIFAR-10 without augmentation, like the code of Akrout et al. 2019 and Dellaferrera,
     Kreiman 2022; pixels are standardised, theirs are in [0, 1].
     """
     return replace(cifar10(data_root), padding=0, flip=False)

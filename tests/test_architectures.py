@@ -204,13 +204,17 @@ def test_w2_std_scales_the_second_weights_and_leaves_other_draws_as_they_were(re
     assert "w2_std" not in dict(plain.spec.architecture_options)
 
 
-def test_hidden_layers_of_the_mlp_are_tanh_if_asked_for():
-    network = rough_network("mlp", activation="tanh")
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid"])
+def test_hidden_layers_of_the_mlp_have_the_activation_asked_for(activation):
+    network, s = rough_network("mlp", activation=activation), getattr(torch, activation)
     x, _ = batch_of()
-    h = torch.tanh(x.flatten(1) @ network.embed.linear.weight.T + network.embed.linear.bias)
+    h = s(x.flatten(1) @ network.embed.linear.weight.T + network.embed.linear.bias)
     for block in network.blocks:
-        h = torch.tanh(h @ block.linear.weight.T + block.linear.bias)
+        h = s(h @ block.linear.weight.T + block.linear.bias)
     assert_same(network(x), network.head(h))
+
+
+def test_an_unknown_activation_is_refused():
     with pytest.raises(AuditError, match="unknown activation 'sine'"):
         build(spec_of("mlp", activation="sine"), SHAPE, CLASSES)
 

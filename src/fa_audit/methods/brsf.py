@@ -4,8 +4,8 @@
     on the way back every matrix or kernel W of blocks and head is replaced by M_t o sign(W),
     an elementwise product; M_t = |N(0, 1/fan_in)|, drawn for minibatch t
 
-Source: Liao, Leibo, Poggio 2016 (arXiv 1510.05067), brSF. They found BatchNorm or steps by the
-    signs of gradients indispensable; this rule adds neither. Not in Hao, Wan, Zhai 2026.
+Source: Liao, Leibo, Poggio 2016 (arXiv 1510.05067), brSF. They found BatchNorm or Batch Manhattan
+    (updates by gradient signs) indispensable; this rule adds neither. Not in Hao, Wan, Zhai 2026.
 Constants: the variance 1/fan_in, ours.
 Cost: as `usf`, and one random number per weight and step.
 """

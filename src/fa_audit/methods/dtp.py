@@ -11,8 +11,8 @@ J_l^T a_l.
 
 Source: Lee, Zhang, Fischer, Bengio 2015 (arXiv 1412.7525).
 Ours: targets from each sample's own loss (the authors' loss is the mean of a batch of 100, so that
-    their eta moves a target by a hundredth); noise relative to the rms (their states are tanh
-    units). Inverses have 256 hidden units (theirs: single tanh layers), take and return vectors
+    the same eta moves a target a hundredth as far); noise relative to the rms (their states are
+    tanh units). Inverses have 256 hidden units (theirs: single tanh layers), take and return vectors
     even if states are maps, and learn in the same step as the network.
 Constants: eta 0.33 and sigma 0.36 from the authors' code for MNIST; inverse_rate (the inverses'
     learning rate over the network's) 7 from Meulemans et al. 2020 (arXiv 2006.14331) for DTP on

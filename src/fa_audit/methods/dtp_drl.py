@@ -13,17 +13,17 @@ a state from the change that it causes in the logits.
 In a linear network, let J_l = dz/dh_l, C x d. The product of the inverses from the logits down to
 h_l tends to the pseudo-inverse of J_l, so that credits are Gauss-Newton steps of least norm. DTP
 inverts single blocks, and its credits are such steps only if blocks are invertible. With damping
-and no skips, D_l tends to A^T (A A^T + lambda)^{-1}, where A = D_{l+1} ... D_L J_l and lambda =
-damping d / 2.
+and an inverse of a single matrix, as g_L, D_L tends to A^T (A A^T + lambda)^{-1}, where A = J_L and
+lambda = damping d / 2.
 
 Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331), DTPDRL.
 Constants: eta, sigma and damping are rounded from the authors' code for CIFAR-10, where damping is
     a decay of the feedback, the loss is a batch mean, and noise has one size for all states.
     inverse_rate is that of `dtp`, our choice. The authors' is 0.28, but their inverses first learn
     alone for ten epochs, and then take three steps for every step of the network.
-Ours, as in DTP: targets from each sample's own loss (their batch: 128), noise relative to the rms,
-    and the form of inverses. g_L is linear: with a hidden layer in g_L, the credits raised the loss
-    of a short training.
+Ours, as in DTP: targets from each sample's own loss (theirs: the mean of 128), noise relative to
+    the rms, and the form of inverses (theirs: single tanh layers). g_L is linear: with a hidden
+    layer in g_L, the credits raised the loss of a short training.
 Cost: BP plus L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 

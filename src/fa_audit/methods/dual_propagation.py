@@ -19,12 +19,13 @@ alpha. If F_l is linear, a_l is the gradient.
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
     2402.08573), whose stable variant nudges s^+ by 1 - alpha and s^- by alpha, as here.
 Constants: beta 0.01, from the 2024 code for ImageNet32x32 with alpha 1/2. The 2023 code has beta 1
-    and gradients of the batch mean, here 2 / batch size.
+    for the gradient of the batch mean, which equals beta = 2 / batch size here.
 Ours: F_l is the whole block, with its activation, and s_l needs `steps` iterations. A single one
     would leave J_l at h_l, and -d / beta would be the gradient at any beta. The authors' F_l is
-    linear. Their s_l has a closed form, the activation of its inputs from below and above, and
-    their updates have no derivative of the activation; the rules agree as beta -> 0. The 2024 code
-    visits the layers 16 times, upwards. We linearise CE at h_L, the authors at the logits.
+    linear, apart from pooling. Their s_l has a closed form, the activation of its inputs from below
+    and above, and their updates have no derivative of the activation; the rules agree as beta -> 0.
+    The 2024 code visits the layers 16 times, upwards. We linearise CE at h_L, the authors at the
+    logits.
 Cost: the forward pass, and 2 (`steps` + 1) forward and backward passes through the blocks.
 """
 

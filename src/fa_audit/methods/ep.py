@@ -15,9 +15,9 @@ The audited credit tends to a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}: it also 
 lower states, carried up, so that its cosine with g_{l+1} is below 1 by construction.
 
 Source: Hao, Wan, Zhai 2026, whose energy is that of predictive coding; Scellier, Bengio 2017;
-    symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021. The last two
-    have a Hopfield energy, 1/2 ||s||^2 - sum_l <rho(s_{l+1}), W_l rho(s_l)>, with biases: states
-    feel the layer above in the free phase, too, which relaxes and predicts. Credits differ.
+    symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021. In the latter
+    two the layers of a Hopfield network drive each other, also in the free phase, and the network
+    predicts by its equilibrium, so that their credits differ from these.
 Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric
     option are ours. E's curvature in a chain of identities reaches 4, so that steps of 0.5 do not
     converge (docs/methods.md has the search).

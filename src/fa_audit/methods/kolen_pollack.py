@@ -7,8 +7,8 @@
 AdamW's step depends only on the gradient, and its decay only on the weight. B gets W's gradient, so
 it makes the same step as W.
 
-Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019, whose code has no
-    decay: there W - B stays as it began. Not in Hao, Wan, Zhai 2026.
+Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019, whose code has
+    a decay factor of 1: there W - B stays as it began. Not in Hao, Wan, Zhai 2026.
 Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01 in Hao, Wan,
     Zhai), which is weak: over a run W - B shrinks by the factor exp(-sum of lr * decay).
 Cost: as `usf`, and the optimiser's step for the feedback weights.

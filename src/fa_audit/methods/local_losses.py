@@ -16,7 +16,7 @@ Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
 Constants: beta 0.99 is the paper's.
 Ours: nets read vectors even if states are maps (the authors' sim then convolves, and takes
     standard deviations over positions); torch's initialisation (their A begins at 0); no BatchNorm
-    or dropout, which their layers have; a net on h_0 even if no nonlinearity precedes it.
+    or dropout is added, which their layers have; h_0 has a net even if the embedding is linear.
 Cost: as BP, and the passes of the small nets.
 """
 

@@ -16,9 +16,10 @@ Source: Kohan, Rietman, Siegelmann 2022 (arXiv 2204.01723). Their code
     one target per class (v1_input_label_direct), and a last layer, here the head, that learns from
     its detached input by cross-entropy. Their examples compare images with the labels of the batch,
     not of all classes (v9, v14, v15). In training, BatchNorm normalises labels apart from images,
-    as in their code; in audits it normalises both by the running statistics.
-Ours: running statistics of images alone (in their code labels enter them, too); blocks with skips;
-    tokens; states that, unlike t_0, need not be rectified.
+    as in their code.
+Ours: in audits BatchNorm normalises both by running statistics, which are those of images (their
+    examples keep none, and use the batch's); blocks with skips; tokens; states that, unlike t_0,
+    need not be rectified.
 Constants: none.
 Cost: as BP, and passes of C labels.
 """

@@ -7,8 +7,8 @@ the loss that this prediction has.
 
 Source: Hao, Wan, Zhai 2026.
 Constants: AdamW at the network's learning rate without weight decay.
-Ours: 3 hidden layers of 256 units, as in the paper's toy experiment; CE of single samples, not the
-    batch mean.
+Ours: 3 hidden layers of 256 units, as in the paper's toy experiment; CE of single samples, since
+    the floor of normalised credits would damp the batch mean's. The same checks fire with either.
 Cost: as BP, and two forward and backward passes of the small net, one to its inputs and one to
     its weights.
 """

@@ -4,8 +4,8 @@
     on the way back every matrix or kernel W of blocks and head is replaced by
     sign(W) / sqrt(fan_in)
 
-Source: Liao, Leibo, Poggio 2016 (arXiv 1510.05067), uSF. They found BatchNorm or steps by the
-    signs of gradients indispensable; this rule adds neither. Not in Hao, Wan, Zhai 2026.
+Source: Liao, Leibo, Poggio 2016 (arXiv 1510.05067), uSF. They found BatchNorm or Batch Manhattan
+    (updates by gradient signs) indispensable; this rule adds neither. Not in Hao, Wan, Zhai 2026.
 Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that preserves norms.
 Cost: a forward pass that runs each layer twice, with its W and with sign(W), and BP's backward
     pass; computing the credits repeats both passes.
