@@ -308,7 +308,7 @@ def test_a_user_audit_on_a_source_s_network_has_a_row(tmp_path, capsys):
     assert main(["board", *write(tmp_path, [audit]), "--from", str(tmp_path / "tables")]) == 0
     assert " dfa (yours)" in capsys.readouterr().out
     assert main(["board", "--only", "DFA"]) == 1 and main(["board", "--only", "dfa"]) == 0
-    assert capsys.readouterr().out.count(" DFA ") == 2  # one row in each network
+    assert capsys.readouterr().out.count(" DFA ") == 3  # one row in each network
 
 
 @pytest.mark.slow
