@@ -125,16 +125,16 @@ def cross_batch_of_the_mlp():
     largest = max(abs(gap) for _, gaps in passing.values() for each in gaps for gap in each)
     values = sorted(value for refitted, _ in passing.values() for value in refitted)
     return (
-        passing.keys() == {"bp", "fa_layerwise", "dfa", "mono_forward", "layerwise"}
+        passing.keys() == {"bp", "fa_layerwise", "dfa", "direct_kolen_pollack", "mono_forward", "layerwise"}
         and firing.keys() == {"drtp", "pepita"}
         and all(sum(value > 0.3 for value in refitted) == 2 for refitted, _ in firing.values())
-        and near(100 * largest, 5.0, decimals=1)
-        and near([values[0], values[-1]], 0.02, 0.23, decimals=2)
+        and near(100 * largest, 5.1, decimals=1)
+        and near([values[0], values[-1]], 0.02, 0.26, decimals=2)
     )
 
 
 def rules_of_the_mlp():
-    return len({run.split("+")[0] for run, _ in runs("field_mlp", "field").index}) == 11
+    return len({run.split("+")[0] for run, _ in runs("field_mlp", "field").index}) == 12
 
 
 def one_block_against_four():
@@ -201,10 +201,10 @@ STATED = {
         "the bridges' `over bp+frozen` would be 1.3 and 2.1 points lower": lambda: (
             other_bp_frozen() == {"credit_bridge": 1.3, "state_bridge": 2.1}
         ),
-        "C fires in every seed of seven rules.** With the head's bias refitted it is 0.02 to 0.23 and passes (limit"
-        " 0.3) for BP, FA, DFA, Mono-Forward and Layer-wise, whose mean predictions differ from class frequencies by"
-        " up to 5.0 points. For DRTP and PEPITA it still fires in two of three seeds.": cross_batch_of_the_mlp,
-        "only eleven rules have been tuned": rules_of_the_mlp,
+        "C fires in every seed of eight rules.** With the head's bias refitted it is 0.02 to 0.26 and passes (limit"
+        " 0.3) for BP, FA, DFA, direct Kolen-Pollack, Mono-Forward and Layer-wise, whose mean predictions differ from"
+        " class frequencies by up to 5.1 points. For DRTP and PEPITA it still fires in two of three seeds.": cross_batch_of_the_mlp,
+        "only twelve rules have been tuned": rules_of_the_mlp,
         "BP loses 6.2 points; the state bridge, direct Kolen-Pollack, PEPITA and FA (block-wise)"
         " gain.": one_block_against_four,
         "are 1.5 and 2.3 points above ours": lambda: near(above_ours_at_epoch_30(), 1.5, 2.3, decimals=1),
