@@ -11,10 +11,16 @@ This is EP's nudged phase with beta 1. With `fixed`, predictions, Jacobians and 
 of the forward pass. The errors then relax to the exact gradients by a_{l-1} <- a_{l-1} - alpha
 (a_{l-1} - J_l^T a_l), and the weights learn from the forward pass's states.
 
+Without `fixed`, states may shrink until the accuracy falls (docs/board.md): LayerNorm in the head
+hides the length of h_L, and shorter states pay less energy for the same logits. Without blocks, the
+embedding's credit at equilibrium has <a, h_0> = ||a||^2, where the gradient's product is 0.
+
 Source: Whittington, Bogacz 2017; the fixed predictions: Millidge, Tschantz, Buckley 2020 (arXiv
     2006.04182).
-Ours: cross-entropy on the logits, not a squared loss; T 20, which costs as much as EP and leaves
-    the errors of the lowest blocks too small (the CNN code of Millidge et al. has 50 to 100).
+Ours: cross-entropy on the logits, not a squared loss; the head learns from the forward pass's
+    states also without `fixed`, not from relaxed ones, which hold the label; T 20, which costs as
+    much as EP and leaves the errors of the lowest blocks too small (the CNN code of Millidge et al.
+    has 50 to 100).
 Constants: alpha 0.2, from the code of Millidge et al.
 Cost: as EP; fixed: T backward passes.
 """
