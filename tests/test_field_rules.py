@@ -175,14 +175,13 @@ def test_errors_relax_to_the_gradient_where_predictions_are_fixed(architecture):
             assert (a - g).norm() < 1e-6 * g.norm()
 
 
-@pytest.mark.parametrize("method", [EP(0.5, 200), PredictiveCoding(200)], ids=["ep", "pc"])
-def test_relaxation_shortens_states_whose_length_the_head_does_not_see(method):
+@pytest.mark.parametrize(("method", "beta"), [(EP(0.5, 200), 0.5), (PredictiveCoding(200), 1.0)])
+def test_relaxation_shortens_states_whose_length_the_head_does_not_see(method, beta):
     learner = learner_of("ep", shallow=True, constants=method)
     learner.network.head.norm.eps = 0.0
     (h,) = learner.trace(BATCH[0]).states
     (credit,), (gradient,) = listed_credits(learner, *BATCH), gradients_of(learner.network)
     # By a = dCE/dh at the relaxed state, to which it is orthogonal.
-    beta = getattr(method, "beta", 1.0)
     shortening = beta * credit.square().sum(dim=1)
     assert shortening.min() > 1e-3
     torch.testing.assert_close((credit * h).sum(dim=1), shortening, rtol=1e-9, atol=0)
