@@ -177,7 +177,8 @@ def labelled(x, labels):
 
 
 def of_unit_size(h):
-    size = h.flatten(1).square().mean(1).sqrt()
+    # A state whose ReLUs are all off stays 0.
+    size = h.flatten(1).square().mean(1).sqrt().clamp(min=1e-8)
     return h / size.view(-1, *[1] * (h.dim() - 1))
 
 

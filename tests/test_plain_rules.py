@@ -81,7 +81,7 @@ STATE_RATES = {"dtp": 3.0, "dtp_drl": 3.0}
 DECAYING = {"direct_kolen_pollack"}
 
 
-ARCHITECTURES = ("resmlp", "vit_mini", "small_resnet", "bn_cnn")
+ARCHITECTURES = ("resmlp", "mlp", "vit_mini", "small_resnet", "bn_cnn")
 CASES = [(name, architecture) for name in RULES for architecture in ARCHITECTURES]
 # Bridges read all states alike, which bn_cnn's last one is not.
 CASES = [case for case in CASES if not (case[0].endswith("_bridge") and case[1] == "bn_cnn")]
