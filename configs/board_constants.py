@@ -55,23 +55,23 @@ class MoreLocalPredSim(LocalPredSim):
 
 
 @dataclass(frozen=True)
-class NearDTP(DTP):
-    eta: float = 0.11
+class SlowDTP(DTP):
+    inverse_rate: float = 2.3
 
 
 @dataclass(frozen=True)
-class FarDTP(DTP):
-    eta: float = 1.0
+class FastDTP(DTP):
+    inverse_rate: float = 21.0
 
 
 @dataclass(frozen=True)
-class NearDTPDRL(DTPDRL):
-    eta: float = 0.009
+class SlowDTPDRL(DTPDRL):
+    inverse_rate: float = 2.3
 
 
 @dataclass(frozen=True)
-class FarDTPDRL(DTPDRL):
-    eta: float = 0.08
+class FastDTPDRL(DTPDRL):
+    inverse_rate: float = 21.0
 
 
 # Varies the step size of relaxation, not the number of steps, which would change the cost.

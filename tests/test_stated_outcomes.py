@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from projects import ROOT
 from scipy import stats
 
@@ -139,16 +140,19 @@ def rules_of_the_mlp():
 
 
 def one_block_against_four():
-    """BP's loss with one block in place of four, in points, and the rules that gain; every rule has both networks."""
+    """BP's loss with one block in place of four, in points, and what other rules gain; every rule has both networks."""
     one, four = (
-        runs(name, "field")["accuracy"].groupby("run").mean() for name in ("field_depth1", "field")
+        runs(name, "field")["accuracy"].unstack("seed")[42] for name in ("field_depth1", "field")
     )
     lost = 100 * (four - one)
-    gaining = {run.split("+")[0] for run in lost.index[lost < 0]}
+    gained = (-lost).sort_values(ascending=False)
+    most = [run.split("+")[0] for run in gained.index[:2]]
     return (
         lost.notna().all()
-        and near(lost["bp+lr2e-4"], 6.2, decimals=1)
-        and gaining == {"state_bridge", "direct_kolen_pollack", "pepita", "fa"}
+        and near(lost["bp+lr2e-4"], 6.1, decimals=1)
+        and most == ["state_bridge", "direct_kolen_pollack"]
+        and near(gained.iloc[:2], 7.9, 4.0, decimals=1)
+        and gained.iloc[2] < 0.1
     )
 
 
@@ -179,10 +183,37 @@ def above_ours_at_epoch_30():
 def pairs_apart():
     """Holm's correction by hand: the k smallest p of m are significant, each below .05 / (m - its place)."""
     accuracies = runs("field", "field")["accuracy"].unstack("seed")
-    pairs = list(combinations(accuracies.to_numpy(), 2))
-    tests = np.sort([stats.ttest_rel(one, other).pvalue for one, other in pairs])
-    passed = tests <= 0.05 / np.arange(len(tests), 0, -1)
-    return np.cumprod(passed).sum() < len(tests) / 4
+    tests = pd.Series(
+        {
+            pair: stats.ttest_rel(*accuracies.loc[list(pair)].to_numpy()).pvalue
+            for pair in combinations(accuracies.index, 2)
+        }
+    ).sort_values()
+    passed = np.cumprod(tests <= 0.05 / np.arange(len(tests), 0, -1))
+    pair = passed["fa_layerwise+lr5e-4+unnormalised", "kolen_pollack+lr2e-3+unnormalised"]
+    return passed.sum() < len(tests) / 4 and not pair
+
+
+def thirty_epochs_of_a_hundred():
+    """DFA's published accuracy after 100 epochs by the rule of values, and its norm, against 30 epochs."""
+    entries = yaml.safe_load((ROOT / "reference/published.yaml").read_text())["entries"]
+    accuracy, norm = (
+        next(
+            entry
+            for entry in entries
+            if (entry["setting"], entry["run"], entry["quantity"])
+            == ("main_audit", "dfa", quantity)
+        )
+        for quantity in ("accuracy", "hidden_norm_last")
+    )
+    ours, norms = (of("penalty_sweep", "dfa", name) for name in ("accuracy", "hidden_norm_last"))
+    pooled = np.sqrt((ours.var() + accuracy["deviation"] ** 2) / 2)
+    return (
+        near([accuracy["value"], ours.mean()], 0.306, 0.2955, decimals=4)
+        and len(ours) == accuracy["n"] == 3
+        and abs(ours.mean() - accuracy["value"]) <= 2 * pooled
+        and (norm["value"], round(stats.gmean(norms), -6)) == (4.5e8, 8.9e7)
+    )
 
 
 def other_bp_frozen():
@@ -211,7 +242,8 @@ def first_flags():
 
 STATED = {
     "board": {
-        "three seeds tell fewer than a quarter of the pairs of rules apart": pairs_apart,
+        "three seeds tell fewer than a quarter of the pairs of rules apart. Kolen-Pollack (rank 1) and FA (7) are"
+        " not.": pairs_apart,
         "the bridges' `over bp+frozen` would be 1.3 and 2.1 points lower": lambda: (
             other_bp_frozen() == {"credit_bridge": 1.3, "state_bridge": 2.1}
         ),
@@ -219,8 +251,8 @@ STATED = {
         " 0.3) for seven, whose mean predictions differ from class frequencies by up to 5.1 points. For"
         " DRTP and PEPITA it still fires in two of three seeds.": cross_batch_of_the_mlp,
         "only fourteen rules have been tuned": rules_of_the_mlp,
-        "BP loses 6.2 points; the state bridge, direct Kolen-Pollack, PEPITA and FA (block-wise)"
-        " gain.": one_block_against_four,
+        "BP loses 6.1 points; the state bridge and direct Kolen-Pollack gain 7.9 and 4.0, no other gains as much as"
+        " 0.1.": one_block_against_four,
         "`||h_L||` falls from 5.0 to 1.6 in seven epochs, later grows to 77; accuracy ends at 21.2 %": lambda: near(
             shrinking_states("field_depth1"), 5.0, 1.6, 77, 21.2, decimals=1
         ),
@@ -233,6 +265,8 @@ STATED = {
         "are 1.5 and 2.3 points above ours": lambda: near(above_ours_at_epoch_30(), 1.5, 2.3, decimals=1),
     },
     "reproduction": {
+        "published as .306, also agrees with ours after 30: .2955 (n = 3). The norms of the last state tell these"
+        " trainings apart: 4.5e8 as published, 8.9e7 after 30 epochs.": thirty_epochs_of_a_hundred,
         "For N = 1,024 this estimate is 3 % too small on average": small_gradients,
     },
     "findings": {
