@@ -7,8 +7,7 @@ This is DFA with a uniform prediction in place of p: no block has to wait for th
 Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target replaces the
     error.
 Ours: the shift 1/C, with which the target sums to zero. Without it the target pushes all samples
-    the same way at every step, and residual blocks have no bounded output that would limit this
-    (docs/methods.md has the comparison).
+    the same way at every step, and residual blocks have no bounded output that would limit this.
 Constants: none; the variance 1/C is that of `dfa`, our choice.
 Cost: one forward, one backward, as BP.
 """
