@@ -14,7 +14,7 @@ from learners import learner_of, listed_credits
 from networks import spec_of
 from projects import ROOT
 from scipy import stats
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from fa_audit.audit.statistics import clamped_cosine, mean_pairwise_cosine
 from fa_audit.experiments import read_grid as grids
@@ -492,9 +492,11 @@ def bp_without_skips():
 # --- methods, monitor, workflow, protocol ---------------------------------------------------------
 
 
-def chain(rule, **options):
+def chain(rule, architecture="resmlp", **options):
     """A network before its training in float64, its states and labels of a batch of noise."""
-    network = build(spec_of("resmlp", rule, width=128, **options), (1, 8, 8), 10).network.double()
+    network = build(
+        spec_of(architecture, rule, width=128, **options), (1, 8, 8), 10
+    ).network.double()
     images = torch.randn(
         32, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
@@ -509,6 +511,14 @@ def energies(*alphas):
     network, free, labels = chain("ep", depth=4)
     relaxed = (ep.relaxed(network, free, labels, 0.5, 400, alpha) for alpha in alphas)
     return [ep.energy(network, free[0], states).item() for states in relaxed]
+
+
+def nudged_energy(steps):
+    """E + beta CE of an untrained ViT-Mini after this many steps."""
+    network, free, labels = chain("ep", "vit_mini", depth=4)
+    states = ep.relaxed(network, free, labels, 0.5, steps, 0.2)
+    loss = cross_entropy(network.head(states[-1]), labels, reduction="sum")
+    return (ep.energy(network, free[0], states) + 0.5 * loss).item()
 
 
 def converges_below():
@@ -842,6 +852,7 @@ STATED = {
         "Without the shift the credits' mean over the classes is not 0.": unshifted_target,
         "20 relaxation steps, too few for the lowest blocks": lambda: lowest_error(20) < lowest_error(1000) / 4,
         "in an untrained resmlp (L = 4) the relaxation converges with 0.45, and diverges with 0.55": converges_below,
+        "In an untrained `vit_mini`, 20 steps of 0.2 raise `E + beta CE`": lambda: nudged_energy(20) > nudged_energy(0),
         "A `vit_mini` without blocks (`+shallow`) is at chance, because its head reads only the cls"
         " token": reads_no_image,
         "With ours no check fires after 20 epochs (setting `student_20_epochs`).": lambda: student("student_20_epochs"),

@@ -6,7 +6,8 @@ must be smaller, because -beta CE pulls states away without end.
 
 Source: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021 (arXiv 2006.03824), who need
     it on CIFAR-10.
-Constants: those of `ep`, but alpha 0.1, ours: with 0.2 states diverge in an untrained SmallResNet.
+Constants: those of `ep`, but alpha 0.1, ours: with 0.2 states diverged in a little SmallResNet after
+    two epochs.
 Cost: the forward pass, and 2 (T + 1) forward and backward passes through the blocks.
 """
 
