@@ -95,6 +95,15 @@ def test_limits_are_drawn_and_the_side_on_which_they_fire_is_shaded(kind, panels
         assert sorted(ends) == pytest.approx(sorted([limit, edge]))
 
 
+def test_a_growth_axis_of_less_than_a_decade_has_labels():
+    runs = {"bp": {"max_growth": 14.0}, "dfa": {"max_growth": 70.0}}
+    figure = drawn("depth_sweep", settings_of("depth_sweep", runs))
+    ax, shown = figure.axes[1], [text for text, _ in texts(figure)]
+    labels = [label for label in ax.yaxis.get_ticklabels(which="both") if label in shown]
+    assert len({label.get_text() for label in labels}) > 2
+    assert_readable(figure)
+
+
 def test_a_method_has_one_colour_and_marker_in_every_figure(four):
     """Marks of runs are labelled with their names; a method and its variants look alike."""
     found = {}

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
@@ -300,10 +300,13 @@ def _variant(part: str) -> str:
 
 
 def log_scale(ax: Axes, axis: str = "y") -> None:
-    """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
+    """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten; a y axis of less than
+    a decade also has labels between them.
+    """
     # By default matplotlib draws 0 as a tiny value, so that a line to it leaves the panel.
     getattr(ax, f"set_{axis}scale")("log", nonpositive="mask")
-    ax.minorticks_off()
+    ax.xaxis.set_minor_locator(NullLocator())  # labels side by side would overlap
+    ax.tick_params("y", which="minor", length=0)
 
 
 def percent_scale(ax: Axes, axis: str = "y") -> None:
