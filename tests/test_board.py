@@ -331,7 +331,10 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
     shown = {"settings": ["main_audit", "absent"], "title": "Over training"}
     network = {"dataset": "cifar10", "architecture": {"name": "resmlp"}, "seeds": [42]}
     config = {
-        "settings": dict.fromkeys(shown["settings"], network | {"runs": ["bp"]}),
+        "settings": {
+            "main_audit": network | {"runs": ["bp"]},
+            "absent": network | {"runs": ["bp"], "architecture": {"name": "vit_mini"}},
+        },
         "figures": {"trajectories": shown},
         "tables": {
             "comparison": shown,
@@ -350,3 +353,34 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
     # Not every figure has the rows that are chosen.
     assert main([*words, "--only", "bp"]) == 0
     assert main([*words, "--only", "nothing"]) == 1
+
+
+def test_runs_of_other_settings_are_drawn_and_only_missing_runs_are_named(tmp_path):
+    """At d = 512 the paper's other script trained BP and DFA, and another setting has FA."""
+    config, _ = load_config(ROOT / "config.yaml")
+    config["figures"] = {"depth_sweep": config["figures"]["depth_sweep"]}
+    names = ("cross_architecture", "early_epochs", "depth_sweep")
+    config["tables"] = {name: config["tables"][name] for name in names}
+    (tmp_path / "my.json").write_text(json.dumps(config))
+    words = ["draw", "--configfile", str(tmp_path / "my.json"), "--from", str(MEASURED)]
+    assert main([*words, "--output", str(tmp_path)]) == 0
+    titles, drawn = {}, {}
+    for name in names:
+        path = tmp_path / "tables" / name
+        titles[name] = path.with_suffix(".md").read_text().partition(". ")[0]
+        drawn[name] = set(zip(*pd.read_csv(path.with_suffix(".csv"))[["setting", "run"]].T.values))
+    wide = {run for setting, run in drawn["cross_architecture"] if setting == "resmlp_d512_clipped"}
+    assert wide == {"bp", "fa", "dfa"}
+    title = titles["cross_architecture"]
+    assert (
+        "ResMLP d=512 (BP, DFA)" in title and "ResMLP d=512 (State bridge, Credit bridge)" in title
+    )
+    assert "ViT-Mini;" in title and "Student" not in title
+    epochs = {f"early_epochs_clipped_epochs{n}": {"dfa"} for n in (1, 2)}
+    epochs["early_epochs_clipped_epochs5"] = {"bp", "fa", "dfa"}
+    assert drawn["early_epochs"] == {(name, run) for name, runs in epochs.items() for run in runs}
+    assert (
+        "2 epochs (BP, FA)" in titles["early_epochs"] and "5 epochs" not in titles["early_epochs"]
+    )
+    shallow = {run for setting, run in drawn["depth_sweep"] if setting.endswith("depth2")}
+    assert shallow == {"fa", "dfa"} and "L = 2 (BP)" in titles["depth_sweep"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from tqdm import tqdm
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.registry import documentation
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import ENDINGS, ORIGIN, artefact_files
+from fa_audit.experiments.paths import ENDINGS, ORIGIN, RunKey, artefact_files
 from fa_audit.experiments.read_grid import ArtefactKinds
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 
@@ -109,36 +110,74 @@ def artefacts_from(
     """Make every figure and table of a configuration from audits, in ``OUTPUT/figures/`` and
     ``OUTPUT/tables/``.
 
-    Yields ``SECTION/NAME`` of each, and the reason if it could not be made, else "". If some
-    settings have no audits, the others are shown, and the title names the missing ones.
+    Yields ``SECTION/NAME`` of each, and the reason if it could not be made, else "". If some runs
+    have no audits, the others are shown, and the title names the missing ones.
 
     Args:
         folder: the folder of the audits.
         more: keys that replace those of every entry, such as ``runs`` and ``wide``.
     """
-    from fa_audit.results.measured import evidence_of, settings_in
-    from fa_audit.results.tidy import read_packed, read_tidy
+    from fa_audit.results.measured import evidence_of, read_measured
+    from fa_audit.results.tidy import key_of
 
-    read = cache(read_packed)
-    there = settings_in(folder)
+    measured = read_measured(folder)
+    specs = {key_of(audit): RunSpec.from_dict(audit.spec) for audit in measured.runs["audit"]}
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
     for section, name in tqdm(every, "figure or table", leave=False, disable=None):
         entry = artefact_entry(config, grid, section, name) | dict(more or {})
-        run = [setting for setting in entry["settings"] if setting in there]
-        if run:
-            absent = [setting for setting in entry["settings"] if setting not in run]
-            called = [entry["labels"].get(setting, setting) for setting in absent]
-            entry["settings"] = run
-            entry["title"] += f"; not run: {', '.join(called)}" * bool(absent)
         files, origin = artefact_files(section, name, str(output)), f"{section}/{name}{ORIGIN}"
         problem = ""
         try:
-            inputs = evidence_of(folder, entry["settings"])
-            tidy = read_tidy(inputs, entry.get("runs", ()), read)
+            found = _find(entry, grid, specs)
+            inputs = evidence_of(folder, dict.fromkeys(key.setting for key in found.values()))
+            tidy = measured.rename(found).only(entry.get("runs", ()))
             _write(section)(entry, inputs, files, output / origin, tidy)
         except AuditError as error:
             problem = str(error)
         yield f"{section}/{name}", problem
+
+
+def _find(
+    entry: dict[str, Any], grid: Grid, measured: Mapping[RunKey, RunSpec]
+) -> dict[RunKey, RunKey]:
+    """Return the measured run behind each run of a figure or table; name the others in its title.
+
+    A run that its setting lacks is taken from another setting with the same specification. If there
+    is none, it is taken from a setting outside of `grid` that differs only in clipping, as the
+    paper's two scripts do, and named, too.
+
+    Raises:
+        AuditError: no run was measured.
+    """
+    same = {spec: key for key, spec in measured.items()}
+    unclipped = {
+        replace(spec, clip_groups=1.0): key
+        for spec, key in same.items()
+        if not spec.clip and key.setting not in grid.settings
+    }
+    found: dict[RunKey, RunKey] = {}
+    labels = entry["labels"]
+    for name in entry["settings"]:
+        setting = grid.setting(name)
+        own = {key: key for key in measured if key.setting == name}
+        found |= own
+        lacking = set(entry.get("runs") or setting.runs) - {key.run for key in own}
+        notes: dict[str, list[str]] = {"without clipping": [], "not run": []}
+        for run in filter(lacking.__contains__, setting.runs):
+            specs = {RunKey(name, run, seed): setting.spec(run, seed) for seed in setting.seeds}
+            exact, other = (
+                {key: source[spec] for key, spec in specs.items() if spec in source}
+                for source in (same, unclipped)
+            )
+            found |= exact or other
+            if not exact:
+                notes["without clipping" if other else "not run"].append(labels.get(run, run))
+        for note, runs in notes.items():
+            text = f" ({', '.join(runs)})" * (len(runs) < len(setting.runs))
+            entry["title"] += f"; {note}: {labels.get(name, name)}{text}" * bool(runs)
+    if not found:
+        raise AuditError("none of its runs was measured.")
+    return found
 
 
 def _write(section: str) -> Callable[..., None]:
