@@ -383,4 +383,4 @@ def test_runs_of_other_settings_are_drawn_and_only_missing_runs_are_named(tmp_pa
         "2 epochs (BP, FA)" in titles["early_epochs"] and "5 epochs" not in titles["early_epochs"]
     )
     shallow = {run for setting, run in drawn["depth_sweep"] if setting.endswith("depth2")}
-    assert shallow == {"fa", "dfa"} and "L = 2 (BP)" in titles["depth_sweep"]
+    assert shallow == {"fa", "dfa"} and "L=2 (BP)" in titles["depth_sweep"]

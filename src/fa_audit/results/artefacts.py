@@ -130,8 +130,7 @@ def artefacts_from(
         try:
             found = _find(entry, grid, specs)
             inputs = evidence_of(folder, dict.fromkeys(key.setting for key in found.values()))
-            tidy = measured.rename(found).only(entry.get("runs", ()))
-            _write(section)(entry, inputs, files, output / origin, tidy)
+            _write(section)(entry, inputs, files, output / origin, measured.rename(found))
         except AuditError as error:
             problem = str(error)
         yield f"{section}/{name}", problem

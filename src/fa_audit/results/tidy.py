@@ -387,17 +387,13 @@ def read_packed(path: str | Path) -> list[Audit]:
     return _by_run(audits)
 
 
-def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
+def read_tidy(paths: Sequence[str | Path]) -> Tidy:
     """Read the files ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings.
 
     The settings come in the order of their ``audits.json``.
 
-    Args:
-        runs: the runs to keep; all of them if none is named.
-
     Raises:
-        AuditError: see `read_packed`; or trajectories do not fit the audits; or one of `runs` is
-            in no setting.
+        AuditError: see `read_packed`; or trajectories do not fit the audits.
     """
     audits: list[Audit] = []
     histories = []
@@ -410,7 +406,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     tidy = tidy_of(audits)
     if histories:
         tidy = replace(tidy, trajectories=pd.concat(histories, ignore_index=True))
-    return tidy.only(runs)
+    return tidy
 
 
 def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:
