@@ -21,7 +21,7 @@ from fa_audit.core.registry import documentation
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, ORIGIN, RunKey, artefact_files
 from fa_audit.experiments.read_grid import ArtefactKinds
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 
@@ -156,13 +156,17 @@ def _find(
     }
     found: dict[RunKey, RunKey] = {}
     labels = entry["labels"]
+    named: dict[str, list[str]] = {"without clipping": [], "not run": []}
     for name in entry["settings"]:
         setting = grid.setting(name)
         own = {key: key for key in measured if key.setting == name}
         found |= own
-        lacking = set(entry.get("runs") or setting.runs) - {key.run for key in own}
-        notes: dict[str, list[str]] = {"without clipping": [], "not run": []}
-        for run in filter(lacking.__contains__, setting.runs):
+        there = {key.run for key in own}
+        wanted = entry.get("runs") or setting.runs
+        notes: dict[str, list[str]] = {note: [] for note in named}
+        for run in setting.runs:
+            if run in there or run not in wanted:
+                continue
             specs = {RunKey(name, run, seed): setting.spec(run, seed) for seed in setting.seeds}
             exact, other = (
                 {key: source[spec] for key, spec in specs.items() if spec in source}
@@ -170,10 +174,14 @@ def _find(
             )
             found |= exact or other
             if not exact:
-                notes["without clipping" if other else "not run"].append(labels.get(run, run))
+                rule = str(parse_run(run).untuned)
+                called = labels.get(run, labels.get(rule, run))
+                notes["without clipping" if other else "not run"].append(called)
         for note, runs in notes.items():
             text = f" ({', '.join(runs)})" * (len(runs) < len(setting.runs))
-            entry["title"] += f"; {note}: {labels.get(name, name)}{text}" * bool(runs)
+            named[note] += [labels.get(name, name) + text] * bool(runs)
+    for note, settings in named.items():
+        entry["title"] += f"; {note}: {', '.join(settings)}" * bool(settings)
     if not found:
         raise AuditError("none of its runs was measured.")
     return found
