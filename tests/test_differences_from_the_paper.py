@@ -33,6 +33,7 @@ NETWORKS = {  # with the epochs of their trainings
     "resnet": ({"name": "small_resnet", "width": 16, "depth": 4}, 10),
     "cnn": ({"name": "bn_cnn", "width": 32, "depth": 3}, 10),
 }
+MAIN, SWEEP = 123, 42  # seeds of the main audit and of the penalty sweep
 MOMENTUM = torch.nn.BatchNorm2d(1).momentum
 # Without augmentation; in a schedule of so many epochs the first 30 have the same learning rate.
 NEITHER = {"padding": 0, "epochs": 10**5}
@@ -105,11 +106,11 @@ def rho(setting, run, seed):
 
 
 MEASURED = {
-    "main, `bp`": lambda: rho("main_audit", "bp", 123),
-    "sweep, `state_bridge+penalty1e-2`": lambda: rho("penalty_sweep", "state_bridge+penalty1e-2", 42),
-    "sweep, `dfa+penalty1e-2`": lambda: rho("penalty_sweep", "dfa+penalty1e-2", 42),
-    "main, `fa`": lambda: rho("main_audit", "fa", 123),
-    "main, `dfa`": lambda: rho("main_audit", "dfa", 123),
+    "main, `bp`": lambda: rho("main_audit", "bp", MAIN),
+    "sweep, `state_bridge+penalty1e-2`": lambda: rho("penalty_sweep", "state_bridge+penalty1e-2", SWEEP),
+    "sweep, `dfa+penalty1e-2`": lambda: rho("penalty_sweep", "dfa+penalty1e-2", SWEEP),
+    "main, `fa`": lambda: rho("main_audit", "fa", MAIN),
+    "main, `dfa`": lambda: rho("main_audit", "dfa", MAIN),
 }  # fmt: skip
 TRAINED = {
     "`‖g_L‖`, untrained": lambda: (of_demo("gradient", "bp+epoch0"), of_demo("without skips", "bp+epoch0")),
@@ -168,6 +169,7 @@ def test_the_document_names_the_networks_that_are_trained_here():
     resnet, cnn = (NETWORKS[name][0] for name in ("resnet", "cnn"))
     demo, digits = NETWORKS["demo"][1], NETWORKS["cnn"][1]
     for words in (
+        f"the main audit (*main*), seed {MAIN}, and the penalty sweep (*sweep*), seed {SWEEP}",
         f"`make demo` after {demo} epochs; ranges over the seeds {SEEDS[0]}, {SEEDS[1]} and {SEEDS[2]}",
         f"a SmallResNet (d = {resnet['width']}, L = {resnet['depth']}, maps of 8 x 8)",
         f"a BatchNorm CNN (d = {cnn['width']}, L = {cnn['depth']}) on the demo's data",
@@ -205,7 +207,7 @@ def judged_differently():
 
 def deviations():
     """The range of the standard deviation on 128 images, in points, from DFA's accuracy to BP's."""
-    ends = [of("main_audit", run, "accuracy", 123) for run in ("dfa", "bp")]
+    ends = [of("main_audit", run, "accuracy", MAIN) for run in ("dfa", "bp")]
     chances = np.linspace(*ends, 1000)
     points = 100 * np.sqrt(chances * (1 - chances) / 128)
     stated = near([points.min(), points.max()], 3.9, 4.4, decimals=1)
@@ -213,7 +215,7 @@ def deviations():
 
 
 def cosines(run, column="cosine_at_input"):
-    return read("main_audit").layers.query("run == @run and seed == 123")[column].dropna()
+    return read("main_audit").layers.query("run == @run and seed == @MAIN")[column].dropna()
 
 
 def clamping(run):
@@ -241,7 +243,7 @@ STATED = {
     ),
     "an accuracy of .27 (CIFAR, main: `dfa`) to .61 (`bp`) has a standard deviation of 3.9 to 4.4 points": deviations,
     "deep cosine of `dfa+penalty1e-2` on the sweep, .151, agrees with the network's own forward pass: .141": lambda: (
-        near(of("penalty_sweep", "dfa+penalty1e-2", "deep_cosine_at_input", 42), 0.141) and published() == 0.151
+        near(of("penalty_sweep", "dfa+penalty1e-2", "deep_cosine_at_input", SWEEP), 0.141) and published() == 0.151
     ),
     "the clamp changes the deep cosine of `dfa` from -.0070 to -.0007": lambda: near(
         [cosines("dfa", name)[1:].mean() for name in ("cosine_at_input", "clamped_cosine_at_input")],
