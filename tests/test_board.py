@@ -375,7 +375,7 @@ def test_runs_of_other_settings_are_drawn_and_only_missing_runs_are_named(tmp_pa
     assert (
         "ResMLP d=512 (BP, DFA)" in title and "ResMLP d=512 (State bridge, Credit bridge)" in title
     )
-    assert "ViT-Mini;" in title and "Student" not in title
+    assert "ViT-Mini, " in title and "Student" not in title
     epochs = {f"early_epochs_clipped_epochs{n}": {"dfa"} for n in (1, 2)}
     epochs["early_epochs_clipped_epochs5"] = {"bp", "fa", "dfa"}
     assert drawn["early_epochs"] == {(name, run) for name, runs in epochs.items() for run in runs}

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from measured_runs import SEEDS, near, of, read
 from projects import ROOT
-from test_stated_outcomes import SEEDS, near, of, read
 
 from fa_audit import bp_grad_norms, diagnose, residual_norms
 from fa_audit.audit.credit_metrics import EPS

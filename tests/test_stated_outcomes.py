@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from learners import learner_of, listed_credits
+from measured_runs import near, of, read, runs
 from networks import spec_of
 from projects import ROOT
 from scipy import stats
@@ -24,32 +25,8 @@ from fa_audit.experiments.plan import plan_table
 from fa_audit.methods import ep
 from fa_audit.protocol.intervals import paired_difference, unpaired_difference
 from fa_audit.results.tables.board import claims_of_sources
-from fa_audit.results.tidy import read_table, read_tidy
+from fa_audit.results.tidy import read_table
 from fa_audit.training.learner import build
-
-SEEDS = [42, 123, 456]
-
-
-@cache
-def read(setting, folder="measured"):
-    return read_tidy([ROOT / f"reference/{folder}/{setting}/audits.json"])
-
-
-def runs(setting, folder="measured"):
-    return read(setting, folder).runs.set_index(["run", "seed"])
-
-
-def of(setting, run, column, seed=None, folder="measured"):
-    """Return the values of a run, or the value of one of its seeds."""
-    values = runs(setting, folder).loc[run][column]
-    return values if seed is None else values[seed]
-
-
-def near(values, *stated, decimals=3):
-    """Return whether numbers are the stated ones, as far as these are written out."""
-    return np.round(np.atleast_1d(values), decimals).tolist() == pytest.approx(
-        list(stated), abs=1e-9
-    )
 
 
 def margins(setting, run, folder="measured"):
