@@ -218,6 +218,7 @@ def test_what_the_page_says_of_the_search_is_so():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     every = searched_on("")
+    assert set(every["seed"]) == {7} and "with seed 7, which the board does not use" in page
     of_rules = choices(every[~every["run"].str.contains("configs")])
     assert not of_rules["at_edge"].any()
 
@@ -246,7 +247,13 @@ def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
     for (name, lr), accuracy in tried.items():
         path = tmp_path / f"checkpoints/search_{lr}/{name}/seed7.json"
         path.parent.mkdir(parents=True)
-        spec = {"architecture": "mlp", "architecture_options": {"depth": 2}, "epochs": 5, "lr": lr}
+        spec = {
+            "architecture": "mlp",
+            "architecture_options": {"depth": 2},
+            "epochs": 5,
+            "lr": lr,
+            "seed": 7,
+        }
         accuracies = {"validation_accuracy": accuracy, "accuracy": 1 - accuracy}
         path.write_text(json.dumps(accuracies | {"spec": spec}))
     found = choices(search_of(tmp_path)).set_index("run")

@@ -41,8 +41,9 @@ def search_of(results: Path) -> pd.DataFrame:
         network = f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
         row = {"network": network, "run": path.parent.name, "validation_acc": accuracy}
         # A specification leaves out `normalise` at its default.
-        rows.append(row | {"lr": spec["lr"], "normalise": spec.get("normalise", True)})
-    return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "validation_acc"])
+        choice = {"lr": spec["lr"], "normalise": spec.get("normalise", True)}
+        rows.append(row | choice | {"seed": spec["seed"]})
+    return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "seed", "validation_acc"])
 
 
 def choices(runs: pd.DataFrame) -> pd.DataFrame:
