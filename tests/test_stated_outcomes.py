@@ -221,6 +221,17 @@ def pairs_apart():
     return passed.sum() < len(tests) / 4 and not pair
 
 
+def flags_of_both_rates():
+    found = {}
+    for rate in ("1e-2", "1e-3"):
+        firing = (
+            of("field", f"dfa+lr{rate}+unnormalised", f"{check}_fires", folder="field")
+            for check in ("scale", "reference")
+        )
+        found[rate] = [[int(fires.sum()), len(fires)] for fires in firing]
+    return found == {"1e-2": [[3, 3], [3, 3]], "1e-3": [[2, 3], [0, 3]]}
+
+
 def thirty_epochs_of_a_hundred():
     """DFA's published accuracy after 100 epochs by the rule of values, and its norm, against 30 epochs."""
     entries = yaml.safe_load((ROOT / "reference/published.yaml").read_text())["entries"]
@@ -688,6 +699,7 @@ STATED = {
         "(EP 51.8, BP 53.8; `field_as_is`, one seed)": lambda: near(
             accuracies_as_is("ep+lr3e-4", "bp+lr2e-4"), 51.8, 53.8, decimals=1
         ),
+        "with 1e-2 D1 and D2 fire in all seeds, with 1e-3 D1 in two of three and D2 in none": flags_of_both_rates,
         "are 1.5 and 2.3 points above ours": lambda: near(above_ours_at_epoch_30(), 1.5, 2.3, decimals=1),
     },
     "reproduction": {
