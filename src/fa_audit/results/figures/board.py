@@ -34,7 +34,8 @@ def draw(
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
     the seeds, joined to the mean accuracy of the rule's own frozen baseline. Two panels side by
     side share the scale and the rows: first the rules of the left network, then those that only the
-    right network has, each sorted by accuracy. A variant of a rule has a row of its own.
+    right network has, each sorted by accuracy. A variant of a rule has a row of its own, below the
+    left network's variants.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
@@ -71,10 +72,15 @@ def draw(
 def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
     """Rank the first setting's rules by mean accuracy, then the rules that only the second has."""
     means = runs.groupby(["setting", "rule"])["accuracy"].mean()
+    methods = dict(zip(runs["rule"], runs["method"]))
     rules: list[str] = []
     for setting in settings:
-        ranked = means[setting].sort_values(ascending=False, kind="stable").index
-        rules += [rule for rule in ranked if rule not in rules]
+        for rule in means[setting].sort_values(ascending=False, kind="stable").index:
+            if rule in rules:
+                continue
+            variants = [row for row, other in enumerate(rules) if methods[other] == methods[rule]]
+            beside = variants and setting != settings[0]
+            rules.insert(variants[-1] + 1 if beside else len(rules), rule)
     return rules
 
 
