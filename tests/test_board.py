@@ -352,10 +352,7 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
     shown = {"settings": ["main_audit", "absent"], "title": "Over training"}
     network = {"dataset": "cifar10", "architecture": {"name": "resmlp"}, "seeds": [42]}
     config = {
-        "settings": {
-            "main_audit": network | {"runs": ["bp"]},
-            "absent": network | {"runs": ["bp"], "architecture": {"name": "vit_mini"}},
-        },
+        "settings": dict.fromkeys(shown["settings"], network | {"runs": ["bp"]}),
         "figures": {"trajectories": shown},
         "tables": {
             "comparison": shown,
@@ -376,32 +373,18 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
     assert main([*words, "--only", "nothing"]) == 1
 
 
-def test_runs_of_other_settings_are_drawn_and_only_missing_runs_are_named(tmp_path):
-    """At d = 512 the paper's other script trained BP and DFA, and another setting has FA."""
+def test_titles_name_the_runs_that_are_absent(tmp_path):
     config, _ = load_config(ROOT / "config.yaml")
-    config["figures"] = {"depth_sweep": config["figures"]["depth_sweep"]}
-    names = ("cross_architecture", "early_epochs", "depth_sweep")
-    config["tables"] = {name: config["tables"][name] for name in names}
+    config["figures"] = {}
+    config["tables"] = {
+        name: config["tables"][name] for name in ("cross_architecture", "depth_sweep")
+    }
     (tmp_path / "my.json").write_text(json.dumps(config))
     words = ["draw", "--configfile", str(tmp_path / "my.json"), "--from", str(MEASURED)]
     assert main([*words, "--output", str(tmp_path)]) == 0
-    titles, drawn = {}, {}
-    for name in names:
-        path = tmp_path / "tables" / name
-        titles[name] = path.with_suffix(".md").read_text().partition(". ")[0]
-        drawn[name] = set(zip(*pd.read_csv(path.with_suffix(".csv"))[["setting", "run"]].T.values))
-    wide = {run for setting, run in drawn["cross_architecture"] if setting == "resmlp_d512_clipped"}
-    assert wide == {"bp", "fa", "dfa"}
-    title = titles["cross_architecture"]
-    assert (
-        "ResMLP d=512 (BP, DFA)" in title and "ResMLP d=512 (State bridge, Credit bridge)" in title
+    wide, deep = (
+        (tmp_path / f"tables/{name}.md").read_text().partition(". ")[0] for name in config["tables"]
     )
-    assert "ViT-Mini, " in title and "Student" not in title
-    epochs = {f"early_epochs_clipped_epochs{n}": {"dfa"} for n in (1, 2)}
-    epochs["early_epochs_clipped_epochs5"] = {"bp", "fa", "dfa"}
-    assert drawn["early_epochs"] == {(name, run) for name, runs in epochs.items() for run in runs}
-    assert (
-        "2 epochs (BP, FA)" in titles["early_epochs"] and "5 epochs" not in titles["early_epochs"]
-    )
-    shallow = {run for setting, run in drawn["depth_sweep"] if setting.endswith("depth2")}
-    assert shallow == {"fa", "dfa"} and "L=2 (BP)" in titles["depth_sweep"]
+    assert "d=256 (uSF, brSF, frSF, DRTP, Kolen-Pollack)" in wide and "Student" not in wide
+    assert "d=512 (clipped), " in wide and "ViT-Mini, " in wide
+    assert "L=2 (BP, DFA)" in deep and "L=12" in deep and "(BP, FA" not in deep

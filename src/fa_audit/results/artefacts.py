@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ from tqdm import tqdm
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.registry import documentation
-from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import ENDINGS, ORIGIN, RunKey, artefact_files
+from fa_audit.experiments.grid import Grid, Setting
+from fa_audit.experiments.paths import ENDINGS, ORIGIN, artefact_files
 from fa_audit.experiments.read_grid import ArtefactKinds
-from fa_audit.experiments.spec import RunSpec, parse_run
+from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 
@@ -117,74 +117,47 @@ def artefacts_from(
         folder: the folder of the audits.
         more: keys that replace those of every entry, such as ``runs`` and ``wide``.
     """
-    from fa_audit.results.measured import evidence_of, read_measured
-    from fa_audit.results.tidy import key_of
+    from fa_audit.results.measured import evidence_of, settings_in
+    from fa_audit.results.tidy import read_packed, read_tidy
 
-    measured = read_measured(folder)
-    specs = {key_of(audit): RunSpec.from_dict(audit.spec) for audit in measured.runs["audit"]}
+    read = cache(read_packed)
+    there = settings_in(folder)
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
     for section, name in tqdm(every, "figure or table", leave=False, disable=None):
         entry = artefact_entry(config, grid, section, name) | dict(more or {})
+        asked = entry["settings"]
+        entry["settings"] = [setting for setting in asked if setting in there] or asked
         files, origin = artefact_files(section, name, str(output)), f"{section}/{name}{ORIGIN}"
         problem = ""
         try:
-            found = _find(entry, grid, specs)
-            inputs = evidence_of(folder, dict.fromkeys(key.setting for key in found.values()))
-            _write(section)(entry, inputs, files, output / origin, measured.rename(found))
+            inputs = evidence_of(folder, entry["settings"])
+            tidy = read_tidy(inputs, entry.get("runs", ()), read)
+            entry["title"] += _not_run(entry, map(grid.setting, asked), tidy)
+            _write(section)(entry, inputs, files, output / origin, tidy)
         except AuditError as error:
             problem = str(error)
         yield f"{section}/{name}", problem
 
 
-def _find(
-    entry: dict[str, Any], grid: Grid, measured: Mapping[RunKey, RunSpec]
-) -> dict[RunKey, RunKey]:
-    """Return the measured run behind each run of a figure or table; name the others in its title.
-
-    A run that its setting lacks is taken from another setting with the same specification. If there
-    is none, it is taken from a setting outside of `grid` that differs only in clipping, as the
-    paper's two scripts do, and named, too.
-
-    Raises:
-        AuditError: no run was measured.
+def _not_run(entry: Mapping[str, Any], settings: Iterable[Setting], tidy: Tidy) -> str:
+    """Name, for a title, the settings and runs that have no audits. Of more than five runs of a
+    setting, only the number is given.
     """
-    same = {spec: key for key, spec in measured.items()}
-    unclipped = {
-        replace(spec, clip_groups=1.0): key
-        for spec, key in same.items()
-        if not spec.clip and key.setting not in grid.settings
-    }
-    found: dict[RunKey, RunKey] = {}
-    labels = entry["labels"]
-    named: dict[str, list[str]] = {"without clipping": [], "not run": []}
-    for name in entry["settings"]:
-        setting = grid.setting(name)
-        own = {key: key for key in measured if key.setting == name}
-        found |= own
-        there = {key.run for key in own}
-        wanted = entry.get("runs") or setting.runs
-        notes: dict[str, list[str]] = {note: [] for note in named}
-        for run in setting.runs:
-            if run in there or run not in wanted:
+    labels, chosen = entry["labels"], entry.get("runs", ())
+    there = set(zip(tidy.runs["setting"], tidy.runs["run"]))
+    texts = []
+    for setting in settings:
+        text = labels.get(setting.name, setting.name)
+        if setting.name in entry["settings"]:
+            runs = [run for run in setting.runs if (setting.name, run) not in there]
+            if chosen:
+                runs = [run for run in runs if run in chosen or parse_run(run).method in chosen]
+            if not runs:
                 continue
-            specs = {RunKey(name, run, seed): setting.spec(run, seed) for seed in setting.seeds}
-            exact, other = (
-                {key: source[spec] for key, spec in specs.items() if spec in source}
-                for source in (same, unclipped)
-            )
-            found |= exact or other
-            if not exact:
-                rule = str(parse_run(run).untuned)
-                called = labels.get(run, labels.get(rule, run))
-                notes["without clipping" if other else "not run"].append(called)
-        for note, runs in notes.items():
-            text = f" ({', '.join(runs)})" * (len(runs) < len(setting.runs))
-            named[note] += [labels.get(name, name) + text] * bool(runs)
-    for note, settings in named.items():
-        entry["title"] += f"; {note}: {', '.join(settings)}" * bool(settings)
-    if not found:
-        raise AuditError("none of its runs was measured.")
-    return found
+            called = [labels.get(run, labels.get(str(parse_run(run).untuned), run)) for run in runs]
+            text += f" ({', '.join(called)})" if len(runs) < 6 else f" ({len(runs)} runs)"
+        texts.append(text)
+    return f"; not run: {', '.join(texts)}" if texts else ""
 
 
 def _write(section: str) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.provided import provided
 from fa_audit.experiments.paths import EVIDENCE
 from fa_audit.results.tidy import Tidy, read_tidy
@@ -41,9 +41,23 @@ def settings_in(folder: Path) -> list[str]:
 
 
 def evidence_of(folder: Path, settings: Iterable[str]) -> list[Path]:
-    """Return the paths of the settings' audits, and of their trajectories if they exist."""
-    paths = [folder / setting / name for setting in settings for name in EVIDENCE]
-    return [path for path in paths if path.is_file()]
+    """Return the paths of the settings' audits, and of their trajectories if they exist.
+
+    Raises:
+        AuditError: the audits of a setting are missing.
+    """
+    paths = []
+    for setting in settings:
+        audits, trajectories = (folder / setting / name for name in EVIDENCE)
+        if not audits.is_file():
+            known = listed(settings_in(folder)) or "none"
+            raise AuditError(
+                f"setting '{setting}': no file '{audits}'; '{folder}' has the settings {known}."
+            )
+        paths.append(audits)
+        if trajectories.is_file():
+            paths.append(trajectories)
+    return paths
 
 
 def read_measured(folder: Path) -> Tidy:

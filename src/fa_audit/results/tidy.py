@@ -8,7 +8,7 @@ other programs.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -71,19 +71,6 @@ class Tidy:
     def of(self, *settings: str) -> Tidy:
         """Return the tables of some settings."""
         return self._part("setting", settings)
-
-    def rename(self, sources: Mapping[RunKey, RunKey]) -> Tidy:
-        """Return the tables of some runs; each key of `sources` is the new name of a run."""
-        parts = {}
-        for name in TIDY:
-            table = getattr(self, name)
-            rows = table.groupby(KEY).indices
-            runs = (
-                table.iloc[rows.get(old, [])].assign(**key._asdict())
-                for key, old in sources.items()
-            )
-            parts[name] = pd.concat(runs, ignore_index=True)
-        return Tidy(tuple(dict.fromkeys(parts["runs"]["setting"])), **parts)
 
     def has(self, column: str) -> bool:
         """Return whether any run has a value in a column of the runs."""
@@ -387,26 +374,35 @@ def read_packed(path: str | Path) -> list[Audit]:
     return _by_run(audits)
 
 
-def read_tidy(paths: Sequence[str | Path]) -> Tidy:
+def read_tidy(
+    paths: Sequence[str | Path],
+    runs: Collection[str] = (),
+    read: Callable[[Path], list[Audit]] = read_packed,
+) -> Tidy:
     """Read the files ``SETTING/audits.json`` and ``SETTING/trajectories.csv`` of settings.
 
     The settings come in the order of their ``audits.json``.
 
+    Args:
+        runs: the runs to keep; all of them if none is named.
+        read: reads one file of audits; pass a cached `read_packed` to read each file only once.
+
     Raises:
-        AuditError: see `read_packed`; or trajectories do not fit the audits.
+        AuditError: see `read_packed`; or trajectories do not fit the audits; or one of `runs` is
+            in no setting.
     """
     audits: list[Audit] = []
     histories = []
     for path in map(Path, paths):
         if path.suffix == ".json":
-            audits += read_packed(path)
+            audits += read(path)
         else:
             own = [audit for audit in audits if audit.setting == path.parent.name]
             histories.append(_read_histories(path, own))
     tidy = tidy_of(audits)
     if histories:
         tidy = replace(tidy, trajectories=pd.concat(histories, ignore_index=True))
-    return tidy
+    return tidy.only(runs)
 
 
 def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:

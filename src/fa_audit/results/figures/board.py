@@ -34,8 +34,8 @@ def draw(
     """Accuracy of every rule (row) in every network (panel): the mean with its 95 % interval over
     the seeds, joined to the mean accuracy of the rule's own frozen baseline. Two panels side by
     side share the scale and the rows: first the rules of the left network, then those that only the
-    right network has, each sorted by accuracy. A variant of a rule has a row of its own, below the
-    left network's variants.
+    right network has, each sorted by accuracy. A variant of a rule has a row of its own; one that
+    only the right network has is below the other variants.
     """
     runs = with_standings(tidy).runs.dropna(subset="accuracy")
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
@@ -70,7 +70,9 @@ def draw(
 
 
 def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
-    """Rank the first setting's rules by mean accuracy, then the rules that only the second has."""
+    """Rank the first setting's rules by mean accuracy. A rule that only the second setting has comes
+    below other variants of its method, or else last.
+    """
     means = runs.groupby(["setting", "rule"])["accuracy"].mean()
     methods = dict(zip(runs["rule"], runs["method"]))
     rules: list[str] = []
@@ -79,8 +81,8 @@ def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
             if rule in rules:
                 continue
             variants = [row for row, other in enumerate(rules) if methods[other] == methods[rule]]
-            beside = variants and setting != settings[0]
-            rules.insert(variants[-1] + 1 if beside else len(rules), rule)
+            is_late = bool(variants) and setting != settings[0]
+            rules.insert(variants[-1] + 1 if is_late else len(rules), rule)
     return rules
 
 

@@ -34,10 +34,10 @@ def write_figure(
         origin_file: the JSON file of that record.
 
     Raises:
-        AuditError: see `read_tidy`, `Tidy.only` and `fa_audit.core.registry.call`; or matplotlib
-            cannot read a formula, or the limits of two audits differ.
+        AuditError: see `read_tidy` and `fa_audit.core.registry.call`; or matplotlib cannot read a
+            formula, or the limits of two audits differ.
     """
-    tidy = (tidy or read_tidy(inputs)).only(entry.get("runs", ()))
+    tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])
     figure = call(

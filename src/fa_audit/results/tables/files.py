@@ -29,9 +29,9 @@ def write_table(
     `write_figure`.
 
     Raises:
-        AuditError: see `read_tidy`, `Tidy.only` and `fa_audit.core.registry.call`.
+        AuditError: see `read_tidy` and `fa_audit.core.registry.call`.
     """
-    tidy = (tidy or read_tidy(inputs)).only(entry.get("runs", ()))
+    tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     words = {"title": entry["title"], "labels": entry["labels"]}
     table = call("table", TABLES, entry["kind"], Table, tidy, **words)
