@@ -42,7 +42,7 @@ def silent(setting, run, *checks):
 
 def fires(setting, run, *checks):
     """Return whether all these checks fire, for every seed."""
-    return all(of(setting, run, f"{check}_fires").astype(bool).all() for check in checks)
+    return all(of(setting, run, f"{check}_fires").eq(True).all() for check in checks)
 
 
 def published(setting, quantity, run):
