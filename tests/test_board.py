@@ -231,6 +231,11 @@ def test_what_the_page_says_of_the_search_is_so():
     for rule, other in constants.items():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
+    plain = searched_on("mlp, activation relu, depth 2, ").set_index("run")["validation_acc"]
+    for rule, other in constants.items():
+        best = plain[plain.index.str.endswith(other)].max() - plain[rule].max()
+        assert best == pytest.approx(0.0284, abs=5e-4) if rule == "local_predsim" else best < 0.007
+    assert "on the plain MLP yet: beta 0.5 is better by 2.8 points" in page
     every = searched_on("")
     assert set(every["seed"]) == {7} and "with seed 7, which the board does not use" in page
     of_rules = choices(every[~every["run"].str.contains("configs")])
