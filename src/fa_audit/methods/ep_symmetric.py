@@ -1,8 +1,7 @@
 """Equilibrium propagation with symmetric nudging: phases of +beta and -beta, and their difference.
 
 The rule is that of `fa_audit.methods.ep` with ``symmetric = True``. As T -> infinity its update has
-an error of order beta^2; with one phase the error is of order beta. Steps of the phase of -beta
-must be smaller, because -beta CE pulls states away without end.
+an error of order beta^2; with one phase the error is of order beta.
 
 Source: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021 (arXiv 2006.03824), who need
     it on CIFAR-10.

@@ -81,8 +81,8 @@ def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
             if rule in rules:
                 continue
             variants = [row for row, other in enumerate(rules) if methods[other] == methods[rule]]
-            is_late = bool(variants) and setting != settings[0]
-            rules.insert(variants[-1] + 1 if is_late else len(rules), rule)
+            below = variants[-1] + 1 if variants and setting != settings[0] else len(rules)
+            rules.insert(below, rule)
     return rules
 
 
