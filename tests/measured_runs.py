@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from projects import ROOT
 
+from fa_audit.results.measured import read_measured
 from fa_audit.results.tidy import read_tidy
 
 SEEDS = [42, 123, 456]
@@ -14,6 +15,12 @@ SEEDS = [42, 123, 456]
 @cache
 def read(setting, folder="measured"):
     return read_tidy([ROOT / f"reference/{folder}/{setting}/audits.json"])
+
+
+@cache
+def every_setting():
+    """The tables of all settings of the reproduction."""
+    return read_measured(ROOT / "reference/measured")
 
 
 def runs(setting, folder="measured"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from learners import credits_of, learner_of, listed_credits
-from measured_runs import near, of, read, runs
+from measured_runs import every_setting, near, of, read, runs
 from networks import batch_of, spec_of
 from projects import ROOT
 from scipy import stats
@@ -56,9 +56,9 @@ def scorecard():
 
 
 @cache
-def trajectories(setting, run):
+def trajectories(setting, run, folder="measured"):
     """The last state of a run after every epoch."""
-    table = read_table(ROOT / f"reference/measured/{setting}/trajectories.csv")
+    table = read_table(ROOT / f"reference/{folder}/{setting}/trajectories.csv")
     rows = table[table["run"] == run]
     return rows[rows["layer"] == rows["layer"].max()]
 
@@ -126,9 +126,7 @@ def ten_epochs():
 
 
 def small_gradients():
-    found = (ROOT / "reference/measured").glob("*/audits.json")
-    layers = pd.concat(read(path.parent.name).layers for path in found)
-    both = layers[["grad_norm", "grad_norm_1024"]].dropna()
+    both = every_setting().layers[["grad_norm", "grad_norm_1024"]].dropna()
     ratio = both["grad_norm"] * 128 / 1024 / both["grad_norm_1024"]
     return len(ratio) > 400 and near(ratio.mean(), 0.97, decimals=2)
 
@@ -199,9 +197,7 @@ def one_block_against_four():
 
 def shrinking_states(setting):
     """Predictive coding: ||h_L|| after epoch 1, the smallest of seven epochs, the largest; the last accuracy."""
-    table = read_table(ROOT / f"reference/field/{setting}/trajectories.csv")
-    rows = table[table["run"] == "predictive_coding+lr3e-4"]
-    rows = rows[rows["layer"] == rows["layer"].max()].set_index("epoch")
+    rows = trajectories(setting, "predictive_coding+lr3e-4", "field").set_index("epoch")
     norms, accuracy = rows["hidden_norm"], 100 * rows["test_accuracy"]
     return [norms[1], norms.loc[:7].min(), round(norms.max()), accuracy.iloc[-1]]
 
@@ -248,26 +244,19 @@ def flags_of_both_rates():
 
 def thirty_epochs_of_a_hundred():
     """DFA's published accuracy after 100 epochs by the rule of values, and its norm, against 30 epochs."""
-    entries = yaml.safe_load((ROOT / "reference/published.yaml").read_text())["entries"]
-    accuracy, norm = (
-        next(
-            entry
-            for entry in entries
-            if (entry["setting"], entry["run"], entry["quantity"])
-            == ("main_audit", "dfa", quantity)
-        )
-        for quantity in ("accuracy", "hidden_norm_last")
-    )
+    (accuracy,) = published("main_audit", "accuracy", "dfa").itertuples()
+    (norm,) = published("main_audit", "hidden_norm_last", "dfa").itertuples()
     ours, norms = (of("penalty_sweep", "dfa", name) for name in ("accuracy", "hidden_norm_last"))
-    pooled = np.sqrt((ours.var() + accuracy["deviation"] ** 2) / 2)
+    stated = float(accuracy.published)
+    pooled = np.sqrt((ours.var() + accuracy.published_deviation**2) / 2)
     return (
-        near([accuracy["value"], ours.mean()], 0.306, 0.2955, decimals=4)
-        and len(ours) == accuracy["n"] == 3
-        and abs(ours.mean() - accuracy["value"]) <= 2 * pooled
+        near([stated, ours.mean()], 0.306, 0.2955, decimals=4)
+        and len(ours) == accuracy.published_n == 3
+        and abs(ours.mean() - stated) <= 2 * pooled
         and not any(
             json.loads(spec).get("clip_groups") for spec in of("penalty_sweep", "dfa", "spec")
         )
-        and (norm["value"], round(stats.gmean(norms), -6)) == (4.5e8, 8.9e7)
+        and (float(norm.published), round(stats.gmean(norms), -6)) == (4.5e8, 8.9e7)
     )
 
 
@@ -408,10 +397,8 @@ def c_alone(setting):
 
 def c_decides():
     (main, of_main), (sweep, of_sweep) = map(c_alone, ("main_audit", "penalty_sweep"))
-    return [*main.index] == [*of_main.index] == [("fa", 123)] and [len(sweep), len(of_sweep)] == [
-        6,
-        2,
-    ]
+    in_main = [*main.index] == [*of_main.index] == [("fa", 123)]
+    return in_main and (len(sweep), len(of_sweep)) == (6, 2)
 
 
 def normalised_credit():
@@ -425,12 +412,7 @@ def normalised_credit():
 
 
 def contains_zero():
-    low, high = stats.t.interval(0.95, 2, *mean_and_error(margins("unnormalised", "dfa")))
-    return low < 0 < high
-
-
-def mean_and_error(values):
-    return values.mean(), stats.sem(values)
+    return stats.ttest_1samp(margins("unnormalised", "dfa"), 0).pvalue > 0.05
 
 
 def not_adamw():
@@ -463,9 +445,7 @@ def diverges_at_once():
 
 
 def rates_of_sgd():
-    found = (ROOT / "reference/measured").glob("*/audits.json")
-    tables = pd.concat(read(path.parent.name).runs for path in found)
-    return set(tables.loc[tables["optimiser"] == "sgd", "lr"])
+    return set(every_setting().runs.query("optimiser == 'sgd'")["lr"])
 
 
 WIDE, NARROW = "no_residual_3_epochs", "no_residual_3_epochs_clipped"
@@ -497,30 +477,27 @@ def bp_without_skips():
 # --- methods, monitor, workflow, protocol ---------------------------------------------------------
 
 
-def chain(rule, architecture="resmlp", **options):
+def untrained(rule, architecture="resmlp"):
     """A network before its training in float64, its states and labels of a batch of noise."""
-    network = build(
-        spec_of(architecture, rule, width=128, **options), (1, 8, 8), 10
-    ).network.double()
+    learner = build(spec_of(architecture, rule, width=128, depth=4), (1, 8, 8), 10)
+    network = learner.network.double()
     images = torch.randn(
         32, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
-    states = [network.embed(images)]
-    for layer in range(network.depth):
-        states.append(network.split(layer, states[-1])[1])
-    return network, tuple(state.detach() for state in states), torch.arange(32) % 10
+    states = tuple(state.detach() for state in learner.trace(images).states)
+    return network, states, torch.arange(32) % 10
 
 
 def energies(*alphas):
     """EP's energy after 400 steps of these sizes."""
-    network, free, labels = chain("ep", depth=4)
+    network, free, labels = untrained("ep")
     relaxed = (ep.relaxed(network, free, labels, 0.5, 400, alpha) for alpha in alphas)
     return [ep.energy(network, free[0], states).item() for states in relaxed]
 
 
 def nudged_energy(steps):
     """E + beta CE of an untrained ViT-Mini after this many steps."""
-    network, free, labels = chain("ep", "vit_mini", depth=4)
+    network, free, labels = untrained("ep", "vit_mini")
     states = ep.relaxed(network, free, labels, 0.5, steps, 0.2)
     loss = cross_entropy(network.head(states[-1]), labels, reduction="sum")
     return (ep.energy(network, free[0], states) + 0.5 * loss).item()
@@ -533,7 +510,7 @@ def converges_below():
 
 def lowest_error(steps):
     """Predictive coding: the error of the embedding after this many steps."""
-    network, free, labels = chain("predictive_coding", depth=4)
+    network, free, labels = untrained("predictive_coding")
     return (ep.relaxed(network, free, labels, 1.0, steps, 0.2)[0] - free[0]).norm().item()
 
 

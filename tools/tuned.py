@@ -39,10 +39,9 @@ def search_of(results: Path) -> pd.DataFrame:
         spec = training["spec"]
         sizes = [f"{name} {size}" for name, size in spec["architecture_options"].items()]
         network = f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
-        row = {"network": network, "run": path.parent.name, "validation_acc": accuracy}
         # A specification leaves out `normalise` at its default.
-        choice = {"lr": spec["lr"], "normalise": spec.get("normalise", True)}
-        rows.append(row | choice | {"seed": spec["seed"]})
+        choice = (spec["lr"], spec.get("normalise", True))
+        rows.append((network, path.parent.name, *choice, spec["seed"], accuracy))
     return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "seed", "validation_acc"])
 
 
