@@ -162,7 +162,7 @@ def cross_batch_of_the_mlp():
 
 
 def rules_of_the_mlp():
-    return len({run.split("+")[0] for run, _ in runs("field_mlp", "field").index}) == 16
+    return len({run.split("+")[0] for run, _ in runs("field_mlp", "field").index}) == 17
 
 
 def rules_without_a_row():
@@ -681,7 +681,7 @@ STATED = {
         "C fires in every seed of eleven rules.** With the head's bias refitted it is 0.02 to 0.26 and passes (limit"
         " 0.3) for nine, whose mean predictions differ from class frequencies by up to 5.1 points. For"
         " DRTP and PEPITA it still fires in two of three seeds.": cross_batch_of_the_mlp,
-        "only sixteen rules have been tuned": rules_of_the_mlp,
+        "only seventeen rules have been tuned": rules_of_the_mlp,
         "one nudged phase, of beta 0.5 and 1, respectively": one_algorithm,
         "**No row on the residual MLP:** uSF, brSF and frSF, both DTP methods, dual propagation, forward-forward and"
         " symmetric EP.": lambda: rules_without_a_row() == {
