@@ -378,6 +378,16 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
     assert main([*words, "--only", "nothing"]) == 1
 
 
+@pytest.mark.slow
+def test_measured_runs_have_something_for_every_figure_and_table_of_the_paper(tmp_path, capsys):
+    words = ["draw", "--configfile", str(ROOT / "config.yaml"), "--from", str(MEASURED)]
+    assert main([*words, "--output", str(tmp_path)]) == 0
+    config, _ = load_config(ROOT / "config.yaml")
+    shown = {path.stem for path in tmp_path.glob("*/*.pdf")}
+    assert {*config["figures"]} - {"scorecard"} <= shown
+    assert {path.stem for path in (tmp_path / "tables").glob("*.tex")} == {*config["tables"]}
+
+
 def test_titles_name_the_runs_that_are_absent(tmp_path):
     config, _ = load_config(ROOT / "config.yaml")
     config["figures"] = {}
