@@ -379,7 +379,7 @@ def test_what_is_there_is_drawn_and_what_is_absent_is_named(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_measured_runs_have_something_for_every_figure_and_table_of_the_paper(tmp_path, capsys):
+def test_measured_runs_have_something_for_every_figure_and_table_of_the_paper(tmp_path):
     words = ["draw", "--configfile", str(ROOT / "config.yaml"), "--from", str(MEASURED)]
     assert main([*words, "--output", str(tmp_path)]) == 0
     config, _ = load_config(ROOT / "config.yaml")

@@ -23,7 +23,6 @@ from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Setting
 from fa_audit.experiments.paths import EVIDENCE, RunKey
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.methods import METHODS
 from fa_audit.results.tidy import (
     KEY,
     key_of,
@@ -60,9 +59,6 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
         trajectory=results / "trajectories" / f"{key}.csv",
         baselines=baselines,
         spec=spec,
-        # A checkpoint may name any class; only the configuration's is imported.
-        method=None if spec.method in METHODS else spec.method,
-        architecture=spec.architecture,
         name=key.run,
     )
     report.replace(**key._asdict(), **about).write(path)

@@ -5,7 +5,6 @@ from _workflow import device, logged
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.methods import METHODS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 
 with logged(snakemake), device(snakemake) as where:
@@ -19,9 +18,6 @@ with logged(snakemake), device(snakemake) as where:
         trajectory=files.trajectory,
         baselines=dict(zip(params.baselines, files.baselines, strict=True)),
         spec=spec,
-        # The checkpoint may name any class; only the configuration's is imported.
-        method=None if spec.method in METHODS else spec.method,
-        architecture=spec.architecture,
         device=where,
         thresholds=DiagnosticThresholds.of(params.thresholds),
         name=wild.run,

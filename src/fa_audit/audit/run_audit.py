@@ -29,6 +29,7 @@ from fa_audit.data.dataset import (
 )
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import SAMPLES, Run, RunSpec
+from fa_audit.methods import METHODS
 from fa_audit.methods.method import load_method
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, accuracy_of, reference, untouched
@@ -247,8 +248,8 @@ def read_run(
         sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
         baselines: files of the known baselines, by their roles ``own``, ``bp`` and ``shallow``.
         spec: the expected run's specification; default the checkpoint's.
-        method, architecture: ``package.module:Class``, required if the checkpoint names one that is
-            not registered. A checkpoint does not decide what is imported.
+        method, architecture: ``package.module:Class``, required without `spec` if the checkpoint
+            names one that is not registered. A checkpoint does not decide what is imported.
 
     Returns:
         Learner and data set on the device; the sidecar's facts, empty without one; every baseline's
@@ -257,6 +258,9 @@ def read_run(
     Raises:
         AuditError: a file is missing, damaged or of another run.
     """
+    if spec:
+        method = None if spec.method in METHODS else spec.method
+        architecture = spec.architecture
     own_method = load_method(method) if method else None
     learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
     expected, hint, baseline_hint = learner.spec, *_HINTS
