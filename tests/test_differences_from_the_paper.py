@@ -236,8 +236,8 @@ def of_ep():
 
 STATED = {
     "at the blocks' inputs .676 to .876 on CIFAR (main)": lambda: near(sorted(cosines("bp"))[::3], 0.676, 0.876),
-    "judge nine complete audits of `reference/measured/` differently: D1 fires, D2 and D3 do not, for `fa` or `dfa`: `PASS`"
-    " here, `FAIL` by the paper's code": lambda: (
+    "judge nine complete audits of `reference/measured/` differently: D1 fires, D2 and D3 do not, for `fa` or `dfa`:"
+    " `PASS` here, `FAIL` by the paper's code": lambda: (
         sorted(judged_differently()) == [("dfa", "PASS", "scale")] * 3 + [("fa", "PASS", "scale")] * 6
     ),
     "an accuracy of .27 (CIFAR, main: `dfa`) to .61 (`bp`) has a standard deviation of 3.9 to 4.4 points, about twice"

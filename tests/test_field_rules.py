@@ -164,6 +164,22 @@ def test_without_damping_the_feedback_path_is_the_pseudo_inverse_of_the_whole_pa
         torch.testing.assert_close(found, step, rtol=0, atol=1e-6)
 
 
+def test_target_propagation_by_reconstruction_has_float64_s_credits_in_float32():
+    learner, (x, _) = learner_of("dtp_drl"), batch_of(count=64)
+    with torch.no_grad():
+        learner.network.head.linear.weight.mul_(10)
+    run = learner.trace(x)
+    labels = run.logits.argmax(dim=1)
+    errors = output_error(run, labels).norm(dim=1)
+    sure = (errors > 1e-5) & (errors < 1e-3)
+    exact = listed_credits(learner, x[sure], labels[sure])
+    learner.parts.float()
+    rounded = listed_credits(learner, x[sure].float(), labels[sure])
+    for there, here in zip(exact, rounded, strict=True):
+        assert F.cosine_similarity(there, here.double(), eps=0).min() > 0.999
+    assert sure.sum() > 10
+
+
 @pytest.mark.parametrize(
     "architecture", ["resmlp", "vit_mini", "small_resnet", "bn_cnn", "student_mlp"]
 )

@@ -255,7 +255,9 @@ class RunSpec:
     weight_decay: Annotated[
         float,
         Field(
-            ge=0, description="weight decay, decoupled with adamw, added to the gradient with sgd"
+            ge=0,
+            description="weight decay, decoupled with adamw, added to the gradient with sgd; "
+            "a method's own nets decay only if its rule says so",
         ),
     ] = 0.01
     seed: _Seed = 42

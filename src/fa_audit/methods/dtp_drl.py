@@ -23,12 +23,14 @@ Constants: eta, sigma and damping are rounded from the authors' code for CIFAR-1
     alone for ten epochs, and then take three steps for every step of the network.
 Ours, as in DTP: targets from each sample's own loss (theirs: the mean of 128), noise relative to
     the rms, and the form of inverses (theirs: single tanh layers). g_L is linear: with a hidden
-    layer in g_L, the credits raised the loss of a short training.
+    layer in g_L, the credits raised the loss of a short training. Numbers are float32, but for the
+    differences in credits; theirs are float64.
 Cost: BP plus L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,10 +61,11 @@ class DTPDRL(DTP):
     @torch.no_grad()
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return every state minus its target, divided by eta: ``(B, d)`` each."""
-        found, above = [], output_error(trace, labels)
-        for layer in reversed(range(len(state))):
-            above = returned(network, trace, state, layer, -self.eta * above) / -self.eta
-            found.append(above)
+        # In float32, rounding hides the moves of samples whose error is small.
+        found, above, exact = [], output_error(trace, labels).double(), deepcopy(state).double()
+        for layer in reversed(range(len(exact))):
+            above = returned(network, trace, exact, layer, -self.eta * above) / -self.eta
+            found.append(above.to(trace.logits.dtype))
         return Credits.bottom_up(reversed(found))
 
     def auxiliary_loss(
@@ -93,6 +96,7 @@ def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tenso
     gives for `move`, a change of ``h_{l+1}`` or, for the last l, of the logits.
     """
     last = layer == len(network.blocks)
-    v = trace.logits.detach() if last else network.read(trace.states[layer + 1]).detach()
+    v = trace.logits if last else network.read(trace.states[layer + 1])
+    v = v.detach().to(move.dtype)
     found: Tensor = state[layer](v + move) - state[layer](v)
     return found if last or not skips(network, layer) else found + move

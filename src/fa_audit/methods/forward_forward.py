@@ -26,7 +26,8 @@ Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; both ways to clas
 Ours: wrong labels from <x, r>, since `credits` must not draw random numbers (as r varies,
     floor(<x, r>) is uniform modulo C - 1); the values that replace pixels; G as a mean over tokens
     or positions; skips, with which a block's G starts near 0; states after whole blocks, where his
-    follow a ReLU; no peer normalisation.
+    follow a ReLU; no peer normalisation; a softmax layer with bias, as torch initialises it
+    (loeweX: no bias, zeros).
 
 The engine trains the head on the network's plain forward pass, without label; no method can change
 that. So the accuracy of a run shows what a linear head makes of the last features. An audit

@@ -75,8 +75,8 @@ class Method:
             null distribution of the credits' cosine.
         across_samples: a sample's credit depends on other samples of its batch, for instance
             through centred errors or negatives.
-        own_objective: `Credits.objective` is another loss than the network's, as in forward-forward
-            and layer-wise training. Credits are gradients of its parts, and the objective must
+        own_objective: credits need not lower the network's loss, as in forward-forward and
+            layer-wise training. They are gradients of parts of `Credits.objective`, which must
             separate right labels from wrong ones.
         greedy: blocks learn one after another, and each stays as it is after its turn.
         decays_state: the optimiser's weight decay also acts on the parameters from `init_state`.

@@ -5,8 +5,8 @@
     h_{l+1} = F_l(h_l),  t_{l+1} = F_l(t_l),    inputs detached;    F_l: block l with its skip
     loss_l = CE(z, y),    z_c = h_l . t_l^c, for maps and tokens the mean over positions
     a_l = d loss_{l+1} / dh_{l+1},    embedding: d loss_0 / dh_0
-    embedding, S and blocks descend the sum of all loss_l; the gradient of loss_l reaches only the
-        layer that computes h_l and t_l; for l = 0, embedding and S
+    embedding, S, LN and blocks descend the sum of all loss_l; the gradient of loss_l reaches only
+        the layer that computes h_l and t_l; for l = 0, embedding, S and LN
 
 If states are vectors, a_l = (softmax(z) - y) t_{l+1}: the labels' states replace feedback weights.
 
