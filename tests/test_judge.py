@@ -12,8 +12,9 @@ from fa_audit.documents.document import to_text
 from fa_audit.experiments.paths import evidence_files
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
+from fa_audit.protocol.checks import CREDITS, Outcome
 from fa_audit.protocol.evidence import Stability
-from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, judge
+from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Finding, judge
 from fa_audit.protocol.report import document
 from fa_audit.protocol.sentences import sentences
 from fa_audit.results.own_audits import read_own, user_audits
@@ -60,6 +61,18 @@ def test_the_mean_distance_decides_and_its_interval_says_what_is_borderline():
     assert found.text(FOUR) == "trustworthy 2/3 (borderline)"
     may, may_not = sentences(found)
     assert "Trained blocks help" not in " ".join(may) and "D3 is borderline" in " ".join(may_not)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_credits_with_chance_levels_of_their_own_have_the_means_of_values_and_levels(order):
+    values, levels = (0.9, 0.6, 0.3), (0.1, 0.2, 0.4)
+    kind = CREDITS["cosine"]
+    outcomes = tuple(kind.judge(values[place], levels[place]) for place in order)
+    found = Finding(kind, (*outcomes, Outcome(0.5, 0.0, None)))
+    assert [found.value, found.threshold] == pytest.approx([0.6, 0.7 / 3])
+    width = half([0.8, 0.4, -0.1])
+    assert found.interval == pytest.approx((0.6 - width, 1.0)) and 0.6 + width > 1
+    assert (found.evaluated, found.count, found.borderline) == (3, 1, True)
 
 
 def test_a_check_that_fires_in_one_of_three_counts_by_its_mean():

@@ -58,6 +58,8 @@ def test_clamped_cosine_is_torchs_and_suppresses_what_lies_below_its_floor(pair)
     assert clamped_cosine(a, b).value == pytest.approx(honest, abs=1e-6)
     assert 0 < clamped_cosine(a * 1e-10, b).value < 0.1 * honest
     assert clamped_cosine(torch.full((2, 3), NAN), torch.ones(2, 3)).value is None
+    long = torch.randn(1, 2**20, generator=torch.Generator().manual_seed(0))
+    assert F.cosine_similarity(long, long) > 1 and clamped_cosine(long, long).value == 1
 
 
 def test_median_norm_is_numpys_lower_median_of_euclidean_norms(pair):

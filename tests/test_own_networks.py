@@ -315,6 +315,53 @@ def test_wrappers_mappings_outputs_with_logits_and_states_in_tuples_change_nothi
         assert report.cross_batch_stability == pytest.approx(own.cross_batch_stability, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        None,
+        (torch.zeros(4, 2), torch.zeros(4)),
+        {},
+        {"labels": torch.zeros(4)},
+        {"x": torch.zeros(4, 2)},
+        {"x": torch.zeros(3, 2), "labels": torch.zeros(4)},
+        {"x": torch.zeros(0, 2), "labels": torch.zeros(0)},
+        {"x": torch.zeros(4, 2).to_sparse(), "labels": torch.zeros(4)},
+        {"x": None, "labels": torch.zeros(4)},
+        {3: torch.zeros(4, 2), "labels": torch.zeros(4)},
+    ],
+)
+def test_a_mapping_that_is_no_batch_is_an_error(batch):
+    good = {"x": torch.zeros(4, 2), "labels": torch.zeros(4, dtype=torch.int64)}
+    with pytest.raises(AuditError, match=r"eval_batches: found a .*expected"):
+        diagnose(nn.Identity(), [good, batch], None)
+
+
+class InPlace(Chain):
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.layers:
+            h += block(h)
+        return self.head(h)
+
+
+def test_frozen_blocks_that_change_their_state_in_place_are_audited():
+    blocks = [nn.Sequential(nn.Linear(6, 6), nn.ReLU()) for _ in range(2)]
+    model = InPlace(nn.Linear(20, 6), blocks, nn.Linear(6, 5)).double()
+    model.layers.requires_grad_(False)
+    report = diagnose(model, made("square")[1], None, description=Description("layers.*"))
+    assert report.about["share"] == 84 / 245
+
+
+@pytest.mark.parametrize("reads", ["spatial mean", "spatial mean, channels last"])
+def test_a_head_that_flattens_maps_reads_no_mean(reads):
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Flatten()]
+    model, x = nn.Sequential(*layers, nn.Linear(144, 5)), torch.rand(8, 3, 6, 6)
+    with pytest.raises(AuditError, match="Expected all features"):
+        diagnose(
+            model, [(x, torch.arange(8) % 5)], None, description=Description(["0", "1"], reads)
+        )
+
+
 class Checkpointed(nn.Sequential):
     def forward(self, h):
         return checkpoint(super().forward, h, use_reentrant=False)

@@ -93,6 +93,12 @@ def test_a_saturated_loss_is_not_a_collapse_and_seeds_that_differ_in_it_decide_n
     assert "collapse" not in text and "vanished" not in text and "align" not in text
 
 
+def test_a_sentence_averages_what_was_evaluated():
+    audits = [report_of(0.2, 0.3), report_of(0.9, None), report_of(0.4, 0.6)]
+    (text,) = (line for line in sentences(judge(audits))[0] if "frozen" in line)
+    assert "30.0" in text and "45.0" in text and "-15.0 points" in text and "mean of 2 of 3" in text
+
+
 def test_nothing_is_written_of_accuracies_in_doubt():
     text = written(network({}, doubted=True))
     assert "trained blocks help" not in text and "beats" not in text

@@ -57,7 +57,8 @@ def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
     >>> clamped_cosine(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])).value
     0.5
     """
-    value = F.cosine_similarity(a.float(), b.float(), dim=-1).mean()
+    # In float32 the cosine of long parallel vectors can exceed 1.
+    value = F.cosine_similarity(a.float(), b.float(), dim=-1).mean().clamp(-1, 1)
     if not value.isfinite():
         return Measured(None, len(a), 0, "torch's cosine is not finite")
     return Measured(value.item(), len(a), len(a))
@@ -137,7 +138,7 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
 
 
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
-    """Return the interval of the middle 95 % of bootstrap draws; None if a draw is NaN.
+    """Return the interval of the middle 95 % of bootstrap draws; None if a number is NaN.
 
     `value` is the measured value. If it lies outside, as a maximum of many similar numbers can, the
     interval is widened to include it.
@@ -145,7 +146,7 @@ def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
     >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
     (25.0, 975.0)
     """
-    if np.isnan(draws).any():
+    if math.isnan(value) or np.isnan(draws).any():
         return None
     low, high = np.quantile(draws, (LOWER, UPPER), method="inverted_cdf").tolist()
     return min(low, value), max(high, value)

@@ -68,8 +68,8 @@ def model_warnings(network: Network, x: Tensor, *, logits: bool) -> Warnings:
     if unproven:
         yield (
             "unproven states",
-            f"It could not be tested whether anything bypasses state {listed(unproven, 8)}: the"
-            " outputs are the same for all samples.",
+            f"It could not be tested whether anything bypasses state {listed(unproven, 8)}: this"
+            " takes two samples with different, finite outputs.",
         )
     if reads_data(network, states[0], x):
         yield (

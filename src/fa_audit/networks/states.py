@@ -327,7 +327,8 @@ def check_reading(network: Any, x: Tensor) -> None:
     with untouched(network), torch.no_grad():
         logits = network(x)
         token = _token_of(network, x)
-        turned = means and _any_order(network, x, channels) and not _any_order(network, x, means)
+        unlike = means and _any_order(network, x, means) is False
+        turned = unlike and _any_order(network, x, channels)
     # Outputs that are not finite do not show what the head reads.
     if not logits.isfinite().all():
         return
@@ -337,6 +338,8 @@ def check_reading(network: Any, x: Tensor) -> None:
         expected = "spatial mean (here over the tokens) or all features"
     elif turned:
         expected = f"all features, or a mean over the dimensions {listed(map(str, channels))}"
+    elif unlike:
+        expected = "all features"
     else:
         return
     if reads != expected:
@@ -380,8 +383,10 @@ def _spoilt(h: Tensor, tokens: slice) -> Tensor:
     return h
 
 
-def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
-    """Replace the last state by noise; return whether the outputs ignore the order of positions."""
+def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool | None:
+    """Replace the last state by noise; return whether the outputs ignore the order of positions,
+    None if they are not finite.
+    """
 
     def noise(h: Tensor) -> Tensor:
         # A real state may be equal at all positions; reordering them would then change nothing.
@@ -391,10 +396,12 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool:
         one, _ = network.changed(x, network.depth, noise)
         other, _ = network.changed(x, network.depth, lambda h: noise(h).flip(positions))
     except AuditError:
-        return False
+        return None
+    if not one.isfinite().all():
+        return None
     # A mean in another order is rounded differently.
     rounding = 100 * torch.finfo(one.dtype).eps * one.abs().max().item()
-    return bool(one.isfinite().all()) and torch.allclose(one, other, rtol=0, atol=rounding)
+    return torch.allclose(one, other, rtol=0, atol=rounding)
 
 
 # --- wrapped models, and batches of several tensors -----------------------------------------------
@@ -445,16 +452,24 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
     """Return the layout of a batch without its labels; `as_pair` joins entries in this order.
 
     Raises:
-        AuditError: the batch has no labels, or an entry is not a tensor.
+        AuditError: the batch is no mapping from names, lacks labels or inputs, or has an entry that
+            is not a dense tensor with a row for every sample.
     """
+    expected = (
+        "expected inputs by name: dense tensors with equally many rows, and the labels under"
+        f" {LABELS[0]!r}"
+    )
+    if not isinstance(batch, Mapping):
+        kind = type(batch).__name__
+        raise AuditError(f"eval_batches: found a {kind} beside a mapping; {expected}.")
     label = _label_of(batch)
-    tensors = all(isinstance(value, Tensor) and value.dim() for value in batch.values())
-    if not label or not tensors:
-        found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
-        raise AuditError(
-            f"eval_batches: found a mapping ({found}); expected tensors, one of them under"
-            f" {LABELS[0]!r}."
-        )
+    named = all(isinstance(name, str) for name in batch)
+    rows = {_rows_of(value) for value in batch.values()}
+    if not named or not label or len(batch) == 1 or len(rows) > 1 or not all(rows):
+        entries = []
+        for name, value in batch.items():
+            entries.append(f"{name}: {type(value).__name__} {tuple(getattr(value, 'shape', ()))}")
+        raise AuditError(f"eval_batches: found a mapping ({', '.join(entries)}); {expected}.")
     layout = {}
     # Batches may name their entries in another order.
     for name in sorted(batch):
@@ -469,6 +484,11 @@ def as_pair(batch: Any) -> Any:
         return batch
     columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]
     return torch.cat(columns, dim=1), batch[_label_of(batch)]
+
+
+def _rows_of(value: Any) -> int:
+    dense = isinstance(value, Tensor) and value.layout is torch.strided and value.dim() > 0
+    return len(value) if dense else 0
 
 
 def _label_of(batch: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -350,21 +350,28 @@ def share_between(network: Network, x: Tensor) -> float:
     try:
         with untouched(network), torch.enable_grad():
             _, states = network(x.clone(), return_hidden=True)
-            embedding = _reached_by(states[0], parameters)
-            above = _reached_by(states[-1], parameters)
+            embedding, above = _reached_by(states[0]), _reached_by(states[-1])
     finally:
         for p in frozen:
             p.requires_grad_(False)
-    inside = sum(p.numel() for p in above if p not in embedding)
+    inside = sum(p.numel() for p in parameters if p in above and p not in embedding)
     return inside / max(1, sum(p.numel() for p in parameters))
 
 
-def _reached_by(h: Tensor, parameters: Sequence[Tensor]) -> set[Tensor]:
-    """Return the parameters on which a tensor depends, by its graph."""
-    if not h.requires_grad:
-        return set()
-    found = torch.autograd.grad(h.sum(), parameters, retain_graph=True, allow_unused=True)
-    return {p for p, gradient in zip(parameters, found) if gradient is not None}
+def _reached_by(h: Tensor) -> set[Tensor]:
+    """Return the leaves on which a tensor depends, by its graph. No backward pass runs: it could
+    fail where training never needs it, as after changes in place of frozen parts.
+    """
+    leaves, seen, waiting = set(), set(), [h.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.add(node.variable)
+        waiting += [before for before, _ in node.next_functions]
+    return leaves
 
 
 @contextmanager

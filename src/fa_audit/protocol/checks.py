@@ -142,7 +142,7 @@ class Criterion:
 
     def at(self, distance: float, limit: float) -> float:
         """Return the value that lies at `distance` from `limit`: the inverse of the method
-        `distance`. The check passes at a positive distance.
+        `distance`. The check passes at a positive distance. Cosines are cut off at -1 and 1.
 
         D1 passes two decades below its limit of 50:
 
@@ -150,6 +150,8 @@ class Criterion:
         0.5
         """
         beyond = -distance if self.side == "above" else distance
+        if self.unit == "cosine":
+            return min(1.0, max(-1.0, limit + beyond))
         if self.unit != "factor":
             return limit + beyond
         # 10.0**309 raises an OverflowError.

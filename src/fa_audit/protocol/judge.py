@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 from fa_audit.core.measured import Interval
@@ -131,12 +132,9 @@ class Finding:
     @cached_property
     def distances(self) -> list[float]:
         """Return the distance from the limit for each network on which the check was evaluated."""
-        distances = []
-        for found in self.outcomes:
-            # A check that was not evaluated may still have a distance.
-            if found.fires is not None and found.distance is not None:
-                distances.append(found.distance)
-        return distances
+        # A check that was not evaluated may still have a distance.
+        evaluated = [found for found in self.outcomes if found.fires is not None]
+        return [found.distance for found in evaluated if found.distance is not None]
 
     @cached_property
     def distance(self) -> float | None:
@@ -192,10 +190,15 @@ class Finding:
         """Count the networks in which the check fires."""
         return sum(outcome.fires is True for outcome in self.outcomes)
 
-    @property
+    @cached_property
     def threshold(self) -> float:
-        """Return the limit, which all networks of a judgement share."""
-        return self.outcomes[0].threshold
+        """Return the limit. Networks share a check's limit; a credit's chance level is the mean of
+        theirs.
+        """
+        limits = [found.threshold for found in self.outcomes if found.fires is not None]
+        if len({*limits}) > 1:
+            return fmean(limits)
+        return limits[0] if limits else self.outcomes[0].threshold
 
     @property
     def value(self) -> float | None:

@@ -201,13 +201,15 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
     """Yield for each check how its interval was formed, for which batch size its limit is meant,
     and its note.
     """
-    many = f"{judgement.count} {judgement.unit}s"
     for name, kind in CHECKS.items():
         found = judgement[name]
         # Limits and the construction of intervals are the same for all seeds.
         first = found.outcomes[0]
         formed = first.interval_note
         if judgement.count > 1:
+            formed = ""
+        if judgement.count > 1 and found.around is not None:
+            many = f"{len(found.distances)} {judgement.unit}s"
             formed = f"t-interval of the mean distance from the limit over {many}"
         notes = dict.fromkeys([formed, first.threshold_note, found.note])
         text = "; ".join(filter(None, notes))

@@ -168,8 +168,10 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
     kind, value, count = found.kind, found.value or 0.0, len(found.outcomes)
     of = ""
     if count > 1:
-        of = f", mean of {count}"
-        if 0 < found.count < count:
+        of = f", mean of {found.evaluated}"
+        if found.evaluated < count:
+            of += f" of {count}"
+        if 0 < found.count < found.evaluated:
             of += f"; fires in {found.count}"
     if kind.unit != "points":
         around = ""
@@ -177,8 +179,10 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
             low, high = found.interval
             around = f", 95{NBSP}% interval {low:.3g} to {high:.3g}"
         return f"{kind.quantity} {value:.3g}{around}, {kind.bound} {_limit(found)}{of}"
-    accuracy = percent(audit.headline_acc for audit in judgement.networks)
-    frozen = percent(getattr(audit.baselines, kind.baseline) for audit in judgement.networks)
+    pairs = zip(judgement.networks, found.outcomes, strict=True)
+    counted = [audit for audit, outcome in pairs if outcome.fires is not None]
+    accuracy = percent(audit.headline_acc for audit in counted)
+    frozen = percent(getattr(audit.baselines, kind.baseline) for audit in counted)
     around = "no interval"
     if found.interval is not None:
         low, high = (f"{100 * end:.1f}" for end in found.interval)
