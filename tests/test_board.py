@@ -75,6 +75,12 @@ def test_ranks_follow_the_order_of_accuracies_where_a_noisy_run_ties_with_all():
     assert ranks(bp=high, ep=between, fa=low) == {"bp": "1", "ep": "1", "fa": "3"}
 
 
+def test_pairs_with_equal_means_count_among_the_tests():
+    same = [0.53, 0.53, 0.54]
+    # Twice p = 0.0198, which is below 0.05 / 2, but not below 0.05 / 3.
+    assert set(ranks(bp=same, fa=same, ep=[0.50, 0.51, 0.52]).values()) == {"1"}
+
+
 def test_rows_are_sorted_by_accuracy_and_have_margins_checks_and_costs():
     rows = board_of(
         run("fa", accuracy=[0.50, 0.52, 0.54], fires="a"),
@@ -106,8 +112,15 @@ def test_frozen_runs_with_a_rate_of_their_own_are_the_baselines():
         run("dfa+epoch1", accuracy=0.2, own_frozen_acc=0.15),
         run("dfa+frozen+epoch1", accuracy=0.9, **frozen),
         run("bp+shallow", accuracy=0.3, shallow=True),
+        run("fa", accuracy=0.5, own_frozen_acc=0.7),
+        run("fa+frozen", accuracy=0.2, **frozen),
+        run("drtp", accuracy=0.3, own_frozen_acc=0.2, stopped_after=2),
+        run("drtp+frozen", accuracy=0.4, **frozen),
     )
-    assert list(rows) == ["bp", "dfa", "dfa+epoch1"]
+    stopped = "drtp (stopped early 3/3)"
+    assert list(rows) == ["bp", "dfa", "fa", stopped, "dfa+epoch1"]
+    assert rows["fa"]["margin"].startswith("-20.0")  # its audit's own baseline is better
+    assert rows[stopped]["margin"].startswith("+10.0")  # that of the epoch at which it stopped
     assert rows["dfa+epoch1"]["own frozen (%)"] == "15.0"  # after the same epoch
     with pytest.raises(AuditError, match="found baselines only"):
         board_of(run("bp+frozen", **frozen))

@@ -24,6 +24,7 @@ OF_SETTINGS = [  # a change of the setting, the place of the mistake in it, a wo
     ({"dataset": "cifar"}, "dataset", "'cifar10'"),
     ({"runs": ["dfaa"]}, "runs.0", "'dfaa'"),
     ({"runs": ["dfa+frozen9"]}, "", "dfa+frozen9"),
+    ({"runs": ["dfa+frozen4"]}, "", "'+frozen'"),
     ({"ladder": ["ep"]}, "", "'ep+frozen'"),
     ({"baselines": ["bp+frozen"]}, "", "'dfa+frozen'"),
     ({"epochs": 3, "snapshots": [1, 3, 4]}, "", "+epoch4"),

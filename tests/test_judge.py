@@ -13,7 +13,7 @@ from fa_audit.experiments.paths import evidence_files
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CREDITS, Outcome
-from fa_audit.protocol.evidence import Stability
+from fa_audit.protocol.evidence import Baselines, Stability
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Finding, judge
 from fa_audit.protocol.report import document
 from fa_audit.protocol.sentences import sentences
@@ -73,6 +73,17 @@ def test_credits_with_chance_levels_of_their_own_have_the_means_of_values_and_le
     width = half([0.8, 0.4, -0.1])
     assert found.interval == pytest.approx((0.6 - width, 1.0)) and 0.6 + width > 1
     assert (found.evaluated, found.count, found.borderline) == (3, 1, True)
+
+
+def test_only_checks_of_a_borderline_verdict_have_to_be_settled():
+    margins, strict = (0.03, 0.01, 0.03), (0.021, 0.0199, 0.0205)
+    audits = []
+    for number, (own, over_bp) in enumerate(zip(margins, strict, strict=True)):
+        audit = seed(number, margin=own)
+        audits.append(audit.replace(baselines=Baselines(own=0.5 - own, bp=0.5 - over_bp)))
+    found = judge(audits)
+    assert found.borderline == ["D3", "D3-strict"]
+    assert found.settling.startswith("D3 borderline")
 
 
 def test_a_check_that_fires_in_one_of_three_counts_by_its_mean():

@@ -43,10 +43,14 @@ def say_results():
         return
     made = ["results/scorecard.md"] if published_settings() else []
     made += [f"results/{section}/" for section in (*STAGES, "models") if names_in(section)]
-    say(*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:")
+    # Other settings may have files of an earlier configuration.
+    packed = [job.output.audits for job in planned_jobs()[0] if job.rule.name == "tidy_setting"]
+    settings = sorted(Path(path).parent.name for path in packed)
+    say(*verdict_lines(settings), "", "fa-audit: done. Results:")
     say(*filter(os.path.exists, made), "results/logs/")
-    for name in names_in("figures")[:1]:
-        say(f"Look first at results/figures/{name}.png")
+    pictures = [f"results/figures/{name}.png" for name in names_in("figures")]
+    for picture in [*filter(os.path.exists, pictures)][:1]:
+        say(f"Look first at {picture}")
     if os.path.isdir("results/audits"):
         say("One page of all runs: fa-audit report --html results/audits/*/*/seed*.json")
 

@@ -93,7 +93,10 @@ def _board(options: argparse.Namespace) -> None:
     if not options.folder:
         measured = measured.of(*config["tables"]["field"]["settings"])
     tidy = append_audits(measured.only(options.only), read_own(options.audits))
-    labels = config["labels"]
+    labels = dict(config["labels"])
+    if options.folder:
+        # A setting of the same name there may be another network.
+        labels = {name: text for name, text in labels.items() if name not in config["settings"]}
     if options.output:
         inputs = [*sorted(folder.glob("*/audits.json")), *options.audits]
         more = {"wide": options.wide, "labels": labels}

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, create_model, model_validator
@@ -61,7 +62,7 @@ def _check_baseline(name: str) -> None:
 def _check_model(name: str) -> None:
     """Check that the module has a file, without importing it: its code runs in jobs only."""
     module = name.partition(":")[0]
-    if find_module(module, sys.path) is None:
+    if find_module(module, [Path.cwd(), *sys.path]) is None:
         raise AuditError(f"no file of module '{module}' in the working folder or in PYTHONPATH.")
 
 

@@ -113,6 +113,8 @@ def _check_runs(setting: Setting) -> None:
         run = parse_run(name)
         if run.frozen > depth:
             raise AuditError(f"'{run}' freezes more blocks than the network has, {depth}.")
+        if 0 < run.frozen == depth:
+            raise AuditError(f"'{run}' freezes all {depth} blocks; write '+frozen'.")
         if run.snapshot is not None and run.snapshot >= epochs:
             raise AuditError(f"'{run}': a snapshot needs an epoch before the last, {epochs}.")
         # Building a specification checks its values.

@@ -322,7 +322,8 @@ class Judgement:
             if self.is_borderline(rule):
                 against = self.against(rule)
                 # If a passing check came to fire, a verdict against the network would not change.
-                deciding |= {name for name in self.near if self.fires[name] or not against}
+                near = [name for name in self.near if name in rule.checks]
+                deciding |= {name for name in near if self.fires[name] or not against}
         if not deciding or self.count == 1:
             return ""
         findings = [self[name] for name in self.near if name in deciding]

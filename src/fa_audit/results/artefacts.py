@@ -143,7 +143,10 @@ def _not_run(entry: Mapping[str, Any], settings: Iterable[Setting], tidy: Tidy) 
     """Name, for a title, the settings and runs that have no audits. Of more than five runs of a
     setting, only the number is given.
     """
-    labels, chosen = entry["labels"], entry.get("runs", ())
+    labels, chosen, settings = entry["labels"], entry.get("runs", ()), list(settings)
+    known = {run for setting in settings for run in setting.runs}
+    # As in `Tidy.only`: a method's name stands for its runs unless a run has this very name.
+    methods = {*chosen} - known
     there = set(zip(tidy.runs["setting"], tidy.runs["run"]))
     texts = []
     for setting in settings:
@@ -151,7 +154,7 @@ def _not_run(entry: Mapping[str, Any], settings: Iterable[Setting], tidy: Tidy) 
         if setting.name in entry["settings"]:
             runs = [run for run in setting.runs if (setting.name, run) not in there]
             if chosen:
-                runs = [run for run in runs if run in chosen or parse_run(run).method in chosen]
+                runs = [run for run in runs if run in chosen or parse_run(run).method in methods]
             if not runs:
                 continue
             called = [labels.get(run, labels.get(str(parse_run(run).untuned), run)) for run in runs]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -42,13 +43,13 @@ def with_standings(tidy: Tidy) -> Tidy:
 def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the trained runs with two margins: over their own frozen baseline, and over bp+frozen.
 
-    A baseline is a run with frozen blocks in the same setting; its learning rate may differ. If
-    there is none, the baseline in the run's audit is used.
+    A baseline is a run with frozen blocks in the same setting; its learning rate may differ. The
+    baseline in the run's audit is used if it is more accurate, or if there is no other.
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # A snapshot uses the baselines in its audit, since they are of the same epoch.
-    is_whole = ~runs["run"].str.contains("+epoch", regex=False)
+    # Snapshots and stopped runs use the baselines in their audits: they are of the same epoch.
+    is_whole = ~runs["run"].str.contains("+epoch", regex=False) & runs["stopped_after"].isna()
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # If there are several baselines, take the most accurate: a weak one makes the margin too large.
     measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
@@ -60,7 +61,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     ):
         own = runs[f"{name}_acc"].where(runs[f"{check}_fires"].notna())
         found = measured.reindex(pd.MultiIndex.from_frame(asked)).to_numpy(float)
-        columns[name] = pd.Series(found, runs.index).where(is_whole).fillna(own)
+        columns[name] = np.fmax(pd.Series(found, runs.index).where(is_whole), own)
         columns[margin] = runs["accuracy"] - columns[name]
     return runs.assign(**columns)[~is_frozen & ~shallow]
 
@@ -78,13 +79,17 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     """
     accuracies = accuracies.loc[:, accuracies.count() > 1]
     tests = []
-    for better, worse in permutations(accuracies.columns, 2):
+    for better, worse in combinations(accuracies.columns, 2):
         differences = (accuracies[better] - accuracies[worse]).dropna()
-        if len(differences) < 2 or differences.mean() <= 0:
+        if len(differences) < 2:
             continue
+        if differences.mean() < 0:
+            better, worse = worse, better
         # Not scipy's `ttest_rel`, which warns of differences that are nearly equal.
-        spread = differences.sem()
-        t = differences.mean() / spread if spread else math.inf
+        distance, spread = abs(differences.mean()), differences.sem()
+        t = 0.0
+        if distance:
+            t = distance / spread if spread else math.inf
         tests.append((2 * stats.t.sf(t, len(differences) - 1), better, worse))
     tests.sort()
     apart = set()
