@@ -54,6 +54,7 @@ def assert_curves(ax, name, states, column):
 
 
 def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_accuracy(tidy):
+    tidy.runs.loc[tidy.runs["run"] == "fa", "bp_frozen_acc"] -= 0.1  # a baseline of another rate
     limits = DiagnosticThresholds(frozen_acc_margin_pp=5.0)
     figure = drawn("audit_overview", tidy, labels={"bp": "BP", "dfa": "All DFA"}, thresholds=limits)
     columns = ("max_growth", "grad_norm_last", "stability", "accuracy")
@@ -66,11 +67,13 @@ def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_
             assert points[:, 1].mean() == pytest.approx(row) and np.ptp(points[:, 1]) < 1
     names = [text.get_text().splitlines()[0] for text in figure.axes[0].get_yticklabels()]
     assert names == ["BP", "fa", "All DFA"]
-    (frozen,), (asked,), (bp,) = (lines(ax, name) for name in ("own frozen", "asked", "bp+frozen"))
+    (frozen,), (asked,) = (lines(ax, name) for name in ("own frozen", "asked"))
     expected = tidy.runs.sort_values("seed")["own_frozen_acc"].to_numpy()
     assert sorted(frozen[:, 0]) == sorted(expected)
     assert sorted(asked[:, 0]) == pytest.approx(sorted(expected + 0.05))
-    assert bp[:, 0] == pytest.approx(tidy.runs["bp_frozen_acc"].mean())
+    for row, (name, bp) in enumerate(zip(ORDER, lines(ax, "bp+frozen"), strict=True)):
+        assert bp[:, 0] == pytest.approx(np.mean(of(tidy.runs, name, "bp_frozen_acc")))
+        assert bp[:, 1].tolist() == [row - 0.5, row + 0.5]
 
 
 def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_means(tidy):

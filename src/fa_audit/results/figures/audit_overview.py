@@ -106,12 +106,13 @@ def _panel(ax: Axes, runs: pd.DataFrame, order: Sequence[str], check: str) -> No
 
 def _baselines(ax: Axes, runs: pd.DataFrame, margin: float) -> None:
     """Draw, for every run and seed, the own frozen baseline and the accuracy that D3 asks for; and
-    the mean of bp+frozen.
+    for every run the mean of bp+frozen.
     """
     ax.plot(runs["own_frozen_acc"], runs["row"], **_FROZEN, label="own frozen")
     ax.plot(runs["own_frozen_acc"] + margin, runs["row"], **_ASKED, label="asked")
-    # All runs of a setting share the networks of bp+frozen.
-    shared = runs.drop_duplicates(["seed", "bp_frozen_acc"])["bp_frozen_acc"]
-    ax.axvline(shared.mean(), zorder=0, **_BP, label="bp+frozen")
+    for row, own in runs.groupby(runs["row"].round()):
+        mean = own["bp_frozen_acc"].mean()
+        # Where runs share the networks of bp+frozen, the pieces form one line.
+        ax.plot([mean, mean], [row - 0.5, row + 0.5], zorder=0, **_BP, label="bp+frozen")
     ax.set_xlabel("test accuracy", fontsize=style.SMALL)
     style.percent_scale(ax, "x")
