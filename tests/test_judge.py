@@ -12,7 +12,7 @@ from fa_audit.documents.document import to_text
 from fa_audit.experiments.paths import evidence_files
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
-from fa_audit.protocol.checks import CREDITS, Outcome
+from fa_audit.protocol.checks import CHECKS, CREDITS, Outcome
 from fa_audit.protocol.evidence import Baselines, Stability
 from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Finding, judge
 from fa_audit.protocol.report import document
@@ -73,6 +73,12 @@ def test_credits_with_chance_levels_of_their_own_have_the_means_of_values_and_le
     width = half([0.8, 0.4, -0.1])
     assert found.interval == pytest.approx((0.6 - width, 1.0)) and 0.6 + width > 1
     assert (found.evaluated, found.count, found.borderline) == (3, 1, True)
+
+
+def test_with_floors_of_their_own_gradients_have_the_geometric_mean_of_their_floors():
+    kind = CHECKS["reference"]
+    found = Finding(kind, (kind.judge(1e-3, 1e-7), kind.judge(1e-5, 4e-7)))
+    assert [found.value, found.threshold] == pytest.approx([1e-4, 2e-7])
 
 
 def test_only_checks_of_a_borderline_verdict_have_to_be_settled():

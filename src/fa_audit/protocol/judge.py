@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from fa_audit.core.measured import Interval
@@ -192,12 +192,12 @@ class Finding:
 
     @cached_property
     def threshold(self) -> float:
-        """Return the limit. Networks share a check's limit; a credit's chance level is the mean of
-        theirs.
+        """Return the limit: the networks' mean if theirs differ, as chance levels of credits do; a
+        geometric mean if distances are in ``factor``.
         """
         limits = [found.threshold for found in self.outcomes if found.fires is not None]
         if len({*limits}) > 1:
-            return fmean(limits)
+            return geometric_mean(limits) if self.kind.unit == "factor" else fmean(limits)
         return limits[0] if limits else self.outcomes[0].threshold
 
     @property
