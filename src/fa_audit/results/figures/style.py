@@ -279,8 +279,8 @@ def power(value: float) -> str:
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels; a run without a label is named after its method's label.
 
-    >>> names(["dfa+frozen", "fa"], {"dfa": "DFA"})
-    {'dfa': 'DFA', 'dfa+frozen': 'DFA, frozen'}
+    >>> names(["dfa+frozen", "dfa+lr1e0", "fa"], {"dfa": "DFA"})
+    {'dfa': 'DFA', 'dfa+frozen': 'DFA, frozen', 'dfa+lr1e0': 'DFA, lr 1e0'}
     """
     called = dict(labels)
     for run in runs:
@@ -293,7 +293,7 @@ def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
 def _variant(part: str) -> str:
     if part.startswith("penalty"):
         return rf"$\lambda={power(float(part.removeprefix('penalty'))).strip('$')}$"
-    return re.sub(r"(?<=[a-z])(?=\d)", " ", part).replace("_", " ")
+    return re.sub(r"(?<=[a-z])(?=\d)", " ", part, count=1).replace("_", " ")
 
 
 # --- axes
