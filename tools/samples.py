@@ -6,7 +6,7 @@ python tools/samples.py CHECKPOINT... --data FILE --output reference/measured/sa
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +39,26 @@ def rows(checkpoint: Path, dataset: Dataset) -> Iterator[dict[str, Any]]:
         }
 
 
-def main() -> None:
-    """Measure every checkpoint that the command line names, and write one table."""
+def measure(
+    description: str | None,
+    rows: Callable[[Path, Dataset], Iterable[dict[str, Any]]],
+    output: str,
+) -> None:
+    """Measure every checkpoint that the command line names, and write one table.
+
+    Args:
+        description: the text of ``--help``.
+        rows: returns a checkpoint's rows.
+        output: the default path of the table.
+    """
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
     parser.add_argument(
         "--data", type=Path, default=Path("results/data/cifar10.safetensors"), metavar="FILE"
     )
-    parser.add_argument(
-        "--output", type=Path, default=Path("reference/measured/samples.csv"), metavar="CSV"
-    )
+    parser.add_argument("--output", type=Path, default=Path(output), metavar="CSV")
     options = parser.parse_args()
     set_numerics(threads=1)
     dataset = load_dataset(options.data)
@@ -59,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    measure(__doc__, rows, "reference/measured/samples.csv")

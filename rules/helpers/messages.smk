@@ -49,8 +49,9 @@ def say_results():
     say(*verdict_lines(settings), "", "fa-audit: done. Results:")
     say(*filter(os.path.exists, made), "results/logs/")
     pictures = [f"results/figures/{name}.png" for name in names_in("figures")]
-    for picture in [*filter(os.path.exists, pictures)][:1]:
-        say(f"Look first at {picture}")
+    drawn = [*filter(os.path.exists, pictures)]
+    if drawn:
+        say(f"Look first at {drawn[0]}")
     if os.path.isdir("results/audits"):
         say("One page of all runs: fa-audit report --html results/audits/*/*/seed*.json")
 

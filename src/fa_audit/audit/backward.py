@@ -31,7 +31,7 @@ from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import sample_norms
 from fa_audit.networks.description import starting_states
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, Reference, runs_on
+from fa_audit.networks.trace import LossFunction, Reference, nodes_of, runs_on
 
 SAMPLES, _CHECKED = 8, 4  # samples and directions with which every state is checked
 # Step lengths relative to the state's norm; those most likely to decide come first.
@@ -285,13 +285,7 @@ def _carries(value: Tensor | float) -> bool:
 
 def _functions(output: Tensor) -> Iterator[str]:
     """Name the operations in a tensor's graph whose backward pass may not be the derivative."""
-    # A loop, since graphs are deeper than Python's stack.
-    seen, waiting = set(), [output.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    for node in nodes_of(output):
         # The node of an autograd.Function in Python; `_forward_cls` is the user's class.
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             made_by = getattr(node, "_forward_cls", type(node))
@@ -300,7 +294,6 @@ def _functions(output: Tensor) -> Iterator[str]:
         # quantisation has a straight-through gradient.
         elif any(part in node.name() for part in ("CppNode", "FakeQuant", "FqHelper")):
             yield node.name()
-        waiting += [following for following, _ in node.next_functions]
 
 
 def _hooked(module: nn.Module) -> Iterator[str]:

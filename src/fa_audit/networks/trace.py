@@ -362,16 +362,20 @@ def _reached_by(h: Tensor) -> set[Tensor]:
     """Return the leaves on which a tensor depends, by its graph. No backward pass runs: it could
     fail where training never needs it, as after changes in place of frozen parts.
     """
-    leaves, seen, waiting = set(), set(), [h.grad_fn]
+    return {node.variable for node in nodes_of(h) if hasattr(node, "variable")}
+
+
+def nodes_of(output: Tensor) -> Iterator[Any]:
+    """Yield every node of a tensor's graph once."""
+    # A loop, since graphs are deeper than Python's stack.
+    seen, waiting = set(), [output.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.add(node.variable)
+        yield node
         waiting += [before for before, _ in node.next_functions]
-    return leaves
 
 
 @contextmanager

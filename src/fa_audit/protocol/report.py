@@ -205,9 +205,7 @@ def _intervals(judgement: Judgement) -> Iterator[Entry]:
         found = judgement[name]
         # Limits and the construction of intervals are the same for all seeds.
         first = found.outcomes[0]
-        formed = first.interval_note
-        if judgement.count > 1:
-            formed = ""
+        formed = first.interval_note if judgement.count == 1 else ""
         if judgement.count > 1 and found.around is not None:
             many = f"{len(found.distances)} {judgement.unit}s"
             formed = f"t-interval of the mean distance from the limit over {many}"
