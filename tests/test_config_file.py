@@ -114,7 +114,8 @@ def test_settings_are_selected_from_a_file_beside_or_above(tmp_path, monkeypatch
     assert config["settings"] == {"a": whole, "b": changed}
     expected = {"base.yaml, line 7: settings.a.seeds.1", "base.yaml, line 7: settings.b.seeds.1"}
     assert places(config, line_of) == expected
-    for wrong in ("base.yaml:c", "nothing.yaml", "", "mine.yaml:x"):
+    (tmp_path / "nested.yaml").write_text("settings: {a: {select: base.yaml}}")
+    for wrong in ("base.yaml:c", "nothing.yaml", "", "mine.yaml:x", "nested.yaml"):
         (tmp_path / "inner/mine.yaml").write_text(f"settings:\n  a: {{select: '{wrong}'}}\n")
         with pytest.raises(AuditError, match=r"mine.yaml, line 2: settings\.a\.select: "):
             load_config("inner/mine.yaml")

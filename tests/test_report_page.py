@@ -181,10 +181,11 @@ def test_nothing_of_a_stranger_is_markup_and_nothing_is_loaded(hostile, whole):
     assert any(NOTES in one["text"] for one in found.all("li"))
 
 
-def test_a_frozen_network_is_not_counted_as_a_failure(audits, tmp_path):
-    frozen = audits["dfa_seed1"] | {"run": "dfa+frozen"}
-    frozen["spec"] = frozen["spec"] | {"frozen_blocks": 2}
-    text = page(read_runs(write(tmp_path, [frozen, audits["bp_seed1"]])))
+@pytest.mark.parametrize("changes", [{"frozen_blocks": 2}, {"epochs": 0}, {"snapshot": 0}])
+def test_a_network_without_trained_blocks_is_not_counted_as_a_failure(changes, audits, tmp_path):
+    untrained = audits["dfa_seed1"] | {"run": "untrained"}
+    untrained["spec"] = untrained["spec"] | changes
+    text = page(read_runs(write(tmp_path, [untrained, audits["bp_seed1"]])))
     assert Page(text).all("h1")[0]["text"].startswith("bp: ") and len(rows_of(text)) == 2
 
 

@@ -87,6 +87,11 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
         found = known.get(selected) if isinstance(known, dict) else None
         if not isinstance(found, dict):
             raise AuditError(f"{where}: found no setting {shortened(selected)} in {source}.")
+        if "select" in found:
+            raise AuditError(
+                f"{where}: in {source}, {shortened(selected)} is itself selected from"
+                f" {shortened(str(found['select']))}; select from that file."
+            )
         whole = found | entry | {"select": None}
         settings[name] = {key: value for key, value in whole.items() if value is not None}
         prefix = f"settings.{selected}."

@@ -59,7 +59,8 @@ class PageRun:
         if spec is None:
             return False
         blocks = len(audit.layers) - 1
-        return bool(spec["shallow"] or spec["frozen_blocks"] >= blocks or spec["epochs"] == 0)
+        untrained = 0 in (spec["epochs"], spec.get("snapshot"))
+        return bool(spec["shallow"] or spec["frozen_blocks"] >= blocks or untrained)
 
     @property
     def evidence(self) -> Document:
