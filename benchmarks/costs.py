@@ -11,8 +11,7 @@ blocks are frozen or left out. A row that exists is measured again only with --a
 epoch is the median time of a training step times the number of steps, plus the time of one
 evaluation of the whole test set, which is extrapolated from one batch. Audits are timed for
 backpropagation only, long audits on an eighth of their images. Every row is measured in a new
-process. Then training steps of the method and of backpropagation are timed alternately, for the
-ratio of their times: a busy machine slows both alike.
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.diagnose import diagnose
@@ -80,22 +80,22 @@ def main() -> None:
     kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
     stored = read_json(STORED).get(kind, []) if STORED.exists() else []
     there = set() if options.again else {cost_key(row) for row in stored}
-    asked = [
-        (json.dumps(row), row, spec)
-        for row, spec in asked_rows(options.configfile)
-        if cost_key(row) not in there
-    ]
-    missing = [
-        (text, row, spec) for text, row, spec in asked if all(word in text for word in options.only)
-    ]
+    missing, left = [], 0
+    for row, spec in asked_rows(options.configfile):
+        if cost_key(row) in there:
+            continue
+        if all(word in json.dumps(row) for word in options.only):
+            missing.append((row, spec))
+        else:
+            left += 1
     started = start_seconds() if missing else 0.0
-    for text, row, spec in missing:
+    for row, spec in missing:
         # Peak memory is that of a process, so each row gets a new process.
         with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
             costs = pool.submit(measured, spec, options.device).result()
         store(kind, row | costs | {"start_seconds": started})
-        print(text, costs, flush=True)
-    print(f"{len(missing)} rows measured now, {len(asked) - len(missing)} still to measure")
+        print(json.dumps(row), costs, flush=True)
+    print(f"{len(missing)} rows measured now, {left} still to measure")
 
 
 def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], RunSpec]]:
@@ -106,15 +106,12 @@ def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], Run
     rows = {}
     for path in configurations:
         grid = read_grid(load_config(path)[0])
-        for spec in dict.fromkeys(
-            replace(grid.spec(key), penalty=0.0, seed=0) for key in grid.all_run_keys()
-        ):
-            plain = replace(spec, random_targets=False)
+        for key in grid.all_run_keys():
+            plain = replace(grid.spec(key), penalty=0.0, seed=0, random_targets=False)
             for timed in (replace(plain, method="bp", frozen_blocks=0, shallow=False), plain):
                 values = timed.to_dict()
-                rows.setdefault(
-                    cost_key(values), ({name: values[name] for name in DECIDING}, timed)
-                )
+                row = {name: values[name] for name in DECIDING}
+                rows.setdefault(cost_key(values), (row, timed))
     return list(rows.values())
 
 
@@ -139,17 +136,13 @@ def start_seconds() -> float:
 
 
 def machine(device: str) -> str:
-    threads = f"1 thread, torch {torch.__version__}"
-    return (
-        f"{platform.machine()}, {threads}"
-        if device == "cpu"
-        else f"{torch.cuda.get_device_name(device)}, {threads}"
-    )
+    name = platform.machine() if device == "cpu" else torch.cuda.get_device_name(device)
+    return f"{name}, 1 thread, torch {torch.__version__}"
 
 
 def measured(spec: RunSpec, device: str) -> dict[str, Any]:
-    """Return the measured entries of a row: times in seconds and relative to bp, memory in MB
-    (2**20 bytes), and the machine.
+    """Return the measured entries of a row: times in seconds, memory in MB (2**20 bytes), and the
+    machine.
     """
     set_numerics(threads=1)
     data = dataset_of(spec).to(device)
@@ -166,14 +159,7 @@ def measured(spec: RunSpec, device: str) -> dict[str, Any]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
     if device != "cpu":
         found["gpu_memory_mb"] = torch.cuda.max_memory_reserved(device) // 2**20 + CONTEXT_MB
-    bp = build(
-        replace(spec, method="bp", frozen_blocks=0, shallow=False), data.image_shape, data.classes
-    ).to(device)
-    return found | {
-        "times_bp": times(learner, bp, data, device),
-        "memory_mb": peak,
-        "machine": machine(device),
-    }
+    return found | {"memory_mb": peak, "machine": machine(device)}
 
 
 def dataset_of(spec: RunSpec) -> Dataset:
@@ -202,34 +188,26 @@ def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int)
 
 def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
     """Return the median time of a training step with data loading, after one step to warm up."""
-    return median(own for (own,) in in_turn([learner], data, device))
-
-
-def times(learner: Learner, bp: Learner, data: Dataset, device: str) -> float:
-    """Return the learner's time per step divided by bp's, as the median over pairs of steps: a busy
-    machine slows both steps of a pair.
-    """
-    return round(median(own / other for own, other in in_turn([learner, bp], data, device)), 2)
-
-
-def in_turn(learners: Sequence[Learner], data: Dataset, device: str) -> list[tuple[float, ...]]:
-    """Time training steps of the learners in turn, after one step of each to warm up."""
-    steps = [stepping(learner, data, device) for learner in learners]
-    most = min(STEPS, -(-len(data.train_labels) // learners[0].spec.batch_size) - 1)
-    timed = [tuple(seconds(step, device) for step in steps) for _ in range(2)][1:]
-    while len(timed) < most and sum(map(sum, timed)) < ENOUGH * len(steps):
-        timed.append(tuple(seconds(step, device) for step in steps))
-    return timed
+    step = stepping(learner, data, device)
+    step()
+    timed = [seconds(step, device)]
+    while len(timed) < STEPS and sum(timed) < ENOUGH:
+        timed.append(seconds(step, device))
+    return median(timed)
 
 
 def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]:
     """Return a function that runs the learner's next training step."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
-    batches = training_batches(
-        data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness
-    )
-    noise = generator(0, "noise", device=device)
+    padded, noise = pad(data.train_images, data.padding), generator(0, "noise", device=device)
     learner.train_mode()
+
+    def endless() -> Iterator[tuple[Tensor, Tensor]]:
+        # One epoch may have fewer batches than there are steps to time.
+        while True:
+            yield from training_batches(data, padded, learner.spec.batch_size, randomness)
+
+    batches = endless()
 
     def step() -> None:
         x, labels = next(batches)

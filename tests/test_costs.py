@@ -103,8 +103,6 @@ def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp
     for each in rows:
         assert each["seconds_per_epoch"] > 0 and each["start_seconds"] > 0
         assert each["memory_mb"] > 100
-    bp, dfa, dfa_frozen = (each["times_bp"] for each in rows)
-    assert 0.5 < bp < 2 and dfa_frozen < 2 * dfa
 
 
 @pytest.mark.parametrize(
