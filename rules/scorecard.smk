@@ -13,7 +13,7 @@ rule build_scorecard:
     conda:
         "../envs/fa-audit.yaml"
     params:
-        caption=lambda wildcards: artefacts.caption("scorecard"),
+        caption=lambda wildcards: artefacts.caption("figures", "scorecard"),
         code=lambda wildcards: code_digest("build_scorecard"),
         origin=lambda wildcards: [*map(ORIGINS.tidy, published_settings())],
     script:
@@ -35,7 +35,7 @@ rule draw_scorecard:
     conda:
         "../envs/fa-audit.yaml"
     params:
-        caption=lambda wildcards: artefacts.caption("scorecard"),
+        caption=lambda wildcards: artefacts.caption("figures", "scorecard"),
         code=lambda wildcards: code_digest("draw_scorecard"),
         origin=lambda wildcards: [
             code_digest("build_scorecard"),

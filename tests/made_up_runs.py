@@ -9,8 +9,9 @@ import pandas as pd
 from fa_audit.documents.formats import to_markdown
 from fa_audit.experiments.paths import TIDY
 from fa_audit.experiments.spec import parse_run
-from fa_audit.protocol.checks import CHECKS, Outcome, four_checks
+from fa_audit.protocol.checks import CHECKS, Outcome
 from fa_audit.protocol.evidence import DiagnosticThresholds
+from fa_audit.protocol.judge import FOUR
 from fa_audit.results.tidy import Tidy
 
 SEEDS = (42, 123, 456)
@@ -50,7 +51,7 @@ def network(run, *, setting="main", seed=42, fires="", **found):
         found: columns; and `cosines` per block, `losses` per epoch.
     """
     own = {"three_check_borderline": False, "four_check_borderline": False}
-    for letter, check in zip("abcde", four_checks().values()):
+    for letter, check in zip("abcde", FOUR.checks):
         own |= {f"{check}_fires": letter in fires, f"{check}_borderline": False}
         own |= {f"{check}_distance": -1.0 if letter in fires else 1.0}
         own |= {f"{check}_interval_low": None, f"{check}_interval_high": None}

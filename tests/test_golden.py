@@ -14,7 +14,7 @@ import pytest
 
 from fa_audit.experiments.published import read_published_file
 from fa_audit.protocol.audit import Audit
-from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.measured import read_measured
 from fa_audit.results.scorecard import scorecard
@@ -48,7 +48,8 @@ def board(folder):
     numbers = {}
     for row in runs.sort_values(["setting", "run", "seed"]).to_dict("records"):
         text = f"{row['accuracy']:.4g} {row['margin']:.4g} "
-        for label, name in four_checks().items():
+        for name in FOUR.checks:
+            label = CHECKS[name].label
             mark = {True: label, False: "", None: f"({label})"}[row["audit"].checks[name].fires]
             text += mark + "?" * bool(row["audit"].checks[name].borderline)
         numbers[f"{row['setting']}/{row['run']}/{row['seed']}"] = text

@@ -73,6 +73,8 @@ def test_credits_with_chance_levels_of_their_own_have_the_means_of_values_and_le
     width = half([0.8, 0.4, -0.1])
     assert found.interval == pytest.approx((0.6 - width, 1.0)) and 0.6 + width > 1
     assert (found.evaluated, found.count, found.borderline) == (3, 1, True)
+    # The fourth network may change the outcome, whatever the interval of three says.
+    assert found.fires is None and found.outcome == OUTCOMES[None]
 
 
 def test_with_floors_of_their_own_gradients_have_the_geometric_mean_of_their_floors():
@@ -150,8 +152,10 @@ def test_every_writer_says_the_same(margins, tmp_path, monkeypatch, capsys):
     assert f"{found.text(THREE)}; {found.text(FOUR)}" in lines and found.settling in lines
     (page,) = read_runs(paths)
     assert page.judgement.to_dict() == found.to_dict() and found.text(THREE) in headline([page])
-    shown = {label: (outcome, near) for label, outcome, near in page.checks}
-    assert shown["D3"] == (OUTCOMES[found["depth"].fires], found["depth"].borderline)
+    shown = {one.kind.label: one.outcome for one in page.checks}
+    assert (
+        shown["D3"] == OUTCOMES[found["depth"].fires] + ", borderline" * found["depth"].borderline
+    )
     table = main_audit(tidy, title="t", labels={})
     cells = dict(zip(table.columns, table.rows[0]))
     assert cells["four-check"].partition(";")[0] == found.text(FOUR)

@@ -140,8 +140,8 @@ def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path
     monkeypatch.chdir(tmp_path)
     paths = [*packed(tmp_path, "both", "bp", "dfa"), *packed(tmp_path, "first", "bp")]
     entry = {"kind": f"test_tidy:{kind}_of_shown", "title": "Shown", "labels": {}, "thresholds": {}}
-    write(entry | {"runs": ["dfa"]}, paths, [f"shown.{ending}"], "shown.origin.json")
+    write(entry, read_tidy(paths, ["dfa"]), paths, [f"shown.{ending}"], "shown.origin.json")
     shown = json.loads(Path("shown.json").read_text(encoding="utf-8"))
     assert shown == {"settings": ["both"]} | {name: ["dfa"] for name in TIDY}
     with pytest.raises(AuditError, match=r"^both, first: unknown run 'ep'; known: bp, dfa"):
-        write(entry | {"runs": ["ep"]}, paths, [f"shown.{ending}"], "shown.origin.json")
+        read_tidy(paths, ["ep"])

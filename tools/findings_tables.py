@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.documents.formats import Table
-from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import depth_margin
+from fa_audit.protocol.judge import FOUR
 from fa_audit.results.tables.rows import THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
 
@@ -98,7 +99,7 @@ def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     )
 
 
-TITLES = {name: CHECKS[name].title for name in four_checks().values()}
+TITLES = {name: CHECKS[name].title for name in FOUR.checks}
 DECIDING_NOTE = (
     "Fires: audits in which the check fires; alone: those in which no other of the four checks "
     "fires. Audits without baselines have no D3, and count with their other three checks."

@@ -2,11 +2,11 @@
 
 from _workflow import logged
 
-from fa_audit.core.files import write_json
+from fa_audit.core.files import write_json, write_text
 from fa_audit.core.origin import origin_of
 from fa_audit.experiments.published import read_published_file
 from fa_audit.results.scorecard import scorecard
-from fa_audit.results.scorecard_texts import write_scorecard
+from fa_audit.results.scorecard_texts import to_markdown
 from fa_audit.results.tidy import read_tidy
 
 with logged(snakemake):
@@ -14,7 +14,8 @@ with logged(snakemake):
     published = read_published_file(files.published)
     tidy = read_tidy(files.evidence)
     rows = scorecard(published, tidy)
-    write_scorecard(published, rows, [out.csv, out.markdown])
+    write_text(out.csv, rows.to_csv(index=False))
+    write_text(out.markdown, to_markdown(published, rows))
     inputs = [files.published, *files.evidence]
     origin = origin_of({"kind": "scorecard"}, tidy.runs["digest"], inputs)
     write_json(out.origin, origin.to_dict())

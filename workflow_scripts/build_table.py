@@ -3,7 +3,9 @@
 from _workflow import logged
 
 from fa_audit.results.tables.files import write_table
+from fa_audit.results.tidy import read_tidy
 
 with logged(snakemake):
     *tables, origin = snakemake.output
-    write_table(snakemake.params.entry, snakemake.input.evidence, tables, origin)
+    entry, inputs = snakemake.params.entry, snakemake.input.evidence
+    write_table(entry, read_tidy(inputs, entry.get("runs", ())), inputs, tables, origin)

@@ -3,9 +3,9 @@
 from _workflow import logged
 
 from fa_audit.results.figures.files import write_figure
+from fa_audit.results.tidy import read_tidy
 
 with logged(snakemake):
-    out = snakemake.output
-    write_figure(
-        snakemake.params.entry, snakemake.input.evidence, [out.pdf, out.png, out.svg], out.origin
-    )
+    entry, inputs, out = snakemake.params.entry, snakemake.input.evidence, snakemake.output
+    tidy = read_tidy(inputs, entry.get("runs", ()))
+    write_figure(entry, tidy, inputs, [out.pdf, out.png, out.svg], out.origin)

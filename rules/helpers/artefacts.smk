@@ -31,7 +31,7 @@ def entry_in(section, name):
 
 @readable
 def caption_of(section, name):
-    return artefacts.caption(entry_in(section, name)["kind"])
+    return artefacts.caption(section, entry_in(section, name)["kind"])
 
 
 def datasets_of(section, name):
@@ -127,7 +127,7 @@ def page_figures(wildcards):
 def page_words(wildcards):
     """Return title and caption of every figure and table, by its section and name."""
     words = {f"{s}/{n}": [entry_in(s, n)["title"], caption_of(s, n)] for s, n in drawn()}
-    return words | {"figures/scorecard": ["Scorecard", artefacts.caption("scorecard")]}
+    return words | {"figures/scorecard": ["Scorecard", artefacts.caption("figures", "scorecard")]}
 
 
 @cache

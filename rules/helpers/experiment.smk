@@ -21,6 +21,7 @@ from fa_audit.experiments.paths import (
     run_files,
     tidy_file,
 )
+from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.artefacts import KINDS
 from snakemake.logging import logger
 from snakemake.settings.enums import RerunTrigger
@@ -93,7 +94,7 @@ if not CONFIG_FILES:
 update_config(config, {key: typed(COMMAND_LINE[key]) for key in COMMAND_LINE.keys() & config})
 readable(select_settings)(config, [*CONFIG_FILES, "config.yaml"][0], LINES)
 GRID = readable(read_grid)(config, KINDS, LINES)
-THRESHOLDS = config.get("thresholds", {})
+THRESHOLDS = DiagnosticThresholds.of(config.get("thresholds", {})).limits
 
 # Snakemake deletes the outputs of a job that fails, yet repeats the job only if a stale job needs
 # them (docs/workflow.md). Every job therefore has a parameter `origin`, a digest of all that its

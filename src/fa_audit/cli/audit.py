@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 # Options that apply only to checkpoints, and options that apply only to models.
 _OF_CHECKPOINTS = ("method", "architecture")
-_OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "partial", "credits", "draw", "loss")
+_OF_MODELS = (
+    "accuracy",
+    "test_samples",
+    "blocks",
+    "reads",
+    "partial",
+    "credits",
+    "draw",
+    "directions",
+    "loss",
+)
 
 
 def audit_parser(parser: argparse.ArgumentParser) -> None:
@@ -118,8 +128,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--directions",
         type=int,
-        default=32,
-        help="number of random moves of each state, to measure rho; default %(default)s",
+        help="number of random moves of each state, to measure rho; default 32",
     )
     add(
         "--loss",
@@ -166,6 +175,8 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     batches = load_batches(options.data)
     functions = {"credits": options.credits, "draw": options.draw, "loss_fn": options.loss}
     given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
+    if options.directions is not None:
+        given["directions"] = options.directions
     report = diagnose(
         model,
         batches,
@@ -175,7 +186,6 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
         bp_frozen_acc=_accuracy("--bp-frozen", options.bp_frozen),
         test_samples=options.test_samples,
         description=_description(options, model, batches),
-        directions=options.directions,
         **given,
     )
     return report, {"model": options.checkpoint}

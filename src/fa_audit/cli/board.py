@@ -81,7 +81,8 @@ def _add_audits(parser: argparse.ArgumentParser, words: str, default: str) -> No
 def _board(options: argparse.Namespace) -> None:
     from fa_audit.documents.formats import to_text
     from fa_audit.experiments.config_file import load_config
-    from fa_audit.protocol.checks import CHECKS, four_checks
+    from fa_audit.protocol.checks import CHECKS
+    from fa_audit.protocol.judge import FOUR
     from fa_audit.results.artefacts import board_of, write_shown
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import append_audits, read_own
@@ -102,7 +103,7 @@ def _board(options: argparse.Namespace) -> None:
         more = {"wide": options.wide, "labels": labels}
         print(*write_shown(board_of(tidy), inputs, options.output, more), sep="\n")
     else:
-        checks = ", ".join(CHECKS[name].title for name in four_checks().values())
+        checks = ", ".join(CHECKS[name].title for name in FOUR.checks)
         print(to_text(board(tidy, title="", labels=labels, narrow=True)))
         print(_KEY.format(checks=checks))
 

@@ -106,7 +106,7 @@ def _scorecard(options: argparse.Namespace) -> None:
     from fa_audit.experiments.published import read_published_file
     from fa_audit.results.measured import measured_folder, read_measured, settings_in
     from fa_audit.results.scorecard import read_explanations, scorecard
-    from fa_audit.results.scorecard_texts import summary_line, to_markdown, write_scorecard
+    from fa_audit.results.scorecard_texts import summary_line, to_markdown
 
     own = Path("results/tidy")
     if options.folder is None and settings_in(own):
@@ -118,7 +118,8 @@ def _scorecard(options: argparse.Namespace) -> None:
     rows = scorecard(published, read_measured(folder), read_explanations(folder, published))
     if options.output:
         text = options.output / "scorecard.md"
-        write_scorecard(published, rows, [text.with_suffix(".csv"), text])
+        write_text(text.with_suffix(".csv"), rows.to_csv(index=False))
+        write_text(text, to_markdown(published, rows))
         print(f"{text}: {summary_line(rows)}")
     else:
         print(to_markdown(published, rows), end="")

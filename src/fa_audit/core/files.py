@@ -262,11 +262,6 @@ def sha256_of(path: str | Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def contents_digest(paths: Iterable[str | Path]) -> str:
-    """Return one SHA-256 of the contents of several files, in their order."""
-    return hashlib.sha256("".join(map(sha256_of, paths)).encode()).hexdigest()
-
-
 # --- locks ----------------------------------------------------------------------------------------
 
 

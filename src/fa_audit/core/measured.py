@@ -30,7 +30,7 @@ def _written(value: float) -> float | str:
 
 Number = Annotated[
     float,
-    Field(strict=True, allow_inf_nan=True, description="a number, 'nan', 'inf' or '-inf'"),
+    Field(strict=True, allow_inf_nan=True),
     BeforeValidator(_read),
     PlainSerializer(_written, when_used="json"),
 ]

@@ -19,7 +19,8 @@ _BRIGHTEST = 16  # pixel values are counts 0..16
 
 
 def digits(data_root: Path) -> Dataset:
-    """Load handwritten digits: 1,437 training and 360 test images of 1 x 8 x 8, ten classes;
+    """Load handwritten digits: 1,437 training and 360 test images of 1 x 8 x 8, ten classes.
+
     `data_root` is unused.
     """
     with naming_extras():

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fa_audit.documents import formats
@@ -43,7 +43,7 @@ class Section:
     heading: str = ""
     entries: tuple[Entry, ...] = ()
     items: tuple[str, ...] = ()
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
     text: str = ""
 
 
@@ -67,7 +67,7 @@ def _section_text(section: Section) -> str:
     width = max((len(entry.term) for entry in section.entries), default=0)
     lines += [_wrapped(entry.plain, f"  {entry.term:<{width}}  ") for entry in section.entries]
     lines += [_wrapped(item, "  - ") for item in section.items]
-    for table in section.tables.values():
+    for table in section.tables:
         lines.append(textwrap.indent(formats.to_text(table).rstrip("\n"), "  "))
     if section.text:
         lines.append(_wrapped(section.text, "  "))
@@ -94,7 +94,7 @@ def to_markdown(document: Document) -> str:
             items.append(f"- **{entry.term}:** {formula}{escape_markdown(entry.text)}")
         items += [f"- {escape_markdown(item)}" for item in section.items]
         blocks.append("\n".join(items))
-        blocks += [formats.to_markdown(table).strip() for table in section.tables.values()]
+        blocks += [formats.to_markdown(table).strip() for table in section.tables]
         blocks.append(escape_markdown(section.text))
     return "\n\n".join(filter(None, blocks)) + "\n"
 

@@ -114,7 +114,7 @@ def document_to_latex(document: Document) -> str:
         entries += [rf"\item {_breakable(item)}" for item in section.items]
         if entries:
             lines += [r"\begin{itemize}\raggedright", *entries, r"\end{itemize}"]
-        lines += map(to_latex, section.tables.values())
+        lines += map(to_latex, section.tables)
         lines.append(_breakable(section.text))
     return "\n".join(filter(None, lines)) + "\n"
 

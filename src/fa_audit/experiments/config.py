@@ -8,6 +8,7 @@ Imports no torch.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -274,10 +275,13 @@ class SettingEntry(Budget):
 
 
 def _value_name(value: Any) -> str:
-    """Write a value for the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025."""
+    """Write a value for the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025, and ``leaky_relu``
+    for a text with a blank.
+    """
     if isinstance(value, float):
         value = short_number(value) if value else 0
-    return str(value).lower().replace(".", "p").replace("-", "m")
+    text = str(value).lower().replace(".", "p").replace("-", "m")
+    return re.sub("[^a-z0-9]", "_", text)
 
 
 class ModelEntry(Strict):

@@ -21,8 +21,6 @@ ENDINGS = {"figures": ("pdf", "png", "svg"), "tables": tuple(TABLES)}
 EVIDENCE = ("audits.json", "trajectories.csv")
 # Tables with one observation a row, made for every setting and for all settings together.
 TIDY = ("runs", "layers", "trajectories", "work")
-# Tidy columns that compare h_L with h_0, without their prefix "identity_" -> field of `State`.
-IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}
 # The files that a training writes: folder and ending.
 NETWORK_FILES = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))
 

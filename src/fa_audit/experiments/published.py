@@ -24,7 +24,6 @@ from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import SAMPLES
-from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
 
@@ -48,7 +47,7 @@ _OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen
              "fresh_b_mean_at_input", "fresh_b_std_at_input")  # fmt: skip
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
-_FLAGS = (*(f"{check}_fires" for check in four_checks().values()), "by_cosine")
+_FLAGS = (*(f"{check}_fires" for check in FOUR.checks), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared, grouped by the fields
 # (`layer`, `epoch`) that an `Entry` for them must have. A column's tuple lists its values that are
 # not numbers: the words of a verdict, true and false of a flag, `NEVER` of an epoch that may not

@@ -284,5 +284,4 @@ class DiagnosticReport(Audit):
 
         return to_markdown(document(self.judgement))
 
-    def _repr_markdown_(self) -> str:
-        return self.to_markdown()
+    _repr_markdown_ = to_markdown

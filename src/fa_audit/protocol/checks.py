@@ -472,11 +472,6 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
 }
 
 
-def four_checks() -> dict[str, str]:
-    """Return the checks of the four-check verdict: their names by their labels."""
-    return {check.label: name for name, check in CHECKS.items() if check.four}
-
-
 # --- the credits ----------------------------------------------------------------------------------
 
 CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of an audit

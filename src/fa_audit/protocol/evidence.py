@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
@@ -74,7 +74,7 @@ class DiagnosticThresholds:
         if strange:
             raise unknown("limit", strange[0], FIELDS, where="thresholds")
         if "depth_margin" in given:
-            given["depth_margin"] = round(100 * given["depth_margin"], 10)
+            given["depth_margin"] = round(100 * _checked("depth_margin", given["depth_margin"]), 10)
         return cls(**{FIELDS[name]: value for name, value in given.items()})
 
 
@@ -89,6 +89,7 @@ FIELDS = {
 _RANGES = {
     "stability_drift_ceiling": (-1.0, 1.0, "a cosine from -1 to 1"),
     "frozen_acc_margin_pp": (-100.0, 100.0, "percentage points from -100 to 100"),
+    "depth_margin": (-1.0, 1.0, "a fraction from -1 to 1"),
     "": (math.ulp(0.0), sys.float_info.max, "a finite number > 0"),
 }
 
@@ -98,7 +99,7 @@ def _checked(name: str, value: Any) -> float:
     low, high, expected = _RANGES.get(name, _RANGES[""])
     try:
         limit = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         limit = math.nan
     # float() accepts booleans and texts, which are no limits.
     if isinstance(value, bool | str) or not low <= limit <= high:
@@ -131,8 +132,8 @@ def depth_margin(accuracy: Any, frozen: Any) -> Any:
 ROUNDING = 1e-6  # a cosine may exceed 1 by this much
 _COSINES = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "fresh_b_cosine")
 
-Count = Annotated[int, Field(strict=True, ge=0, le=2**63, description="an integer >= 0")]
-Fraction = Annotated[float, Field(strict=True, ge=0, le=1, description="a fraction 0..1")]
+Count = Annotated[int, Field(strict=True, ge=0, le=2**63)]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
 # Why the true gradient is unknown at a state; `REASONS` explains each code.
 Missing = Literal["untrue", "unresolved", "unverified"]
 REASONS: dict[str, str] = {
@@ -324,6 +325,12 @@ class Evidence(Model):
     def untrue(self) -> tuple[int, ...]:
         """Return the states whose gradient is not the derivative of the loss."""
         return tuple(state for state, why in self.missing.items() if why == "untrue")
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Average the known values; None if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def value_of(metrics: Metrics, name: str) -> float | None:

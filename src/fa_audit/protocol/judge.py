@@ -9,7 +9,7 @@ finite, decide the two verdicts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -63,37 +63,6 @@ class Rule:
         if fired and not (self.pairs and fired[0].joint):
             return True
         return None if None in map(fires.get, self.checks) else False
-
-    def text(self, fires: Fires, finite: bool = True) -> str:
-        """Return the verdict, with the checks that fired or were not evaluated.
-
-        >>> THREE.text({"scale": True, "reference": True, "depth": None})
-        'FAIL(D1+D2)'
-        >>> FOUR.text({"scale": False, "reference": False, "stability": None, "depth": False})
-        'incomplete (C not evaluated)'
-        """
-        against = self.decides(fires, finite)
-        if against is False:
-            return self.words[False]
-        named = True if against else None
-        reasons = [CHECKS[name].label for name in self.checks if fires[name] is named]
-        if not finite:
-            reasons.append(NON_FINITE)
-        listed = self.separator.join(reasons)
-        if against is None:
-            listed += " not evaluated"
-        return self.template.format(self.words[against], listed)
-
-    def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
-        """Return whether other outcomes of the checks in `near` would change the verdict.
-
-        A verdict that only lists other reasons counts as unchanged.
-        """
-        verdicts = set()
-        for fired in product((True, False), repeat=len(near)):
-            changed = dict(zip(near, fired))
-            verdicts.add(self.decides({**fires, **changed}, finite))
-        return len(verdicts) > 1
 
 
 THREE = Rule(
@@ -233,7 +202,8 @@ class Finding:
     @property
     def outcome(self) -> str:
         """Return the outcome in words, such as ``fires, borderline``."""
-        return OUTCOMES[self.fires] + ", borderline" * self.borderline
+        near = self.borderline and self.fires is not None
+        return OUTCOMES[self.fires] + ", borderline" * near
 
 
 def _shared(texts: Iterable[str]) -> str:
@@ -289,8 +259,9 @@ class Judgement:
 
     @property
     def near(self) -> list[str]:
-        """Return the names of the borderline checks."""
-        return [name for name, found in self.findings.items() if found.borderline]
+        """Return the names of the borderline checks that were evaluated on every network."""
+        found = self.findings.items()
+        return [name for name, one in found if one.borderline and one.fires is not None]
 
     def against(self, rule: Rule) -> bool | None:
         """Return whether a verdict is against the network; None if the verdict is incomplete."""
@@ -298,11 +269,25 @@ class Judgement:
 
     def verdict(self, rule: Rule) -> str:
         """Return the verdict of `rule`, with its reasons."""
-        return rule.text(self.fires, self.finite)
+        against = self.against(rule)
+        if against is False:
+            return rule.words[False]
+        named = True if against else None
+        reasons = [CHECKS[name].label for name in rule.checks if self.fires[name] is named]
+        if not self.finite:
+            reasons.append(NON_FINITE)
+        listed = rule.separator.join(reasons)
+        if against is None:
+            listed += " not evaluated"
+        return rule.template.format(rule.words[against], listed)
 
     def is_borderline(self, rule: Rule) -> bool:
         """Return whether other outcomes of the borderline checks would change a verdict."""
-        return rule.depends(self.fires, self.near, self.finite)
+        verdicts = set()
+        for fired in product((True, False), repeat=len(self.near)):
+            changed = self.fires | dict(zip(self.near, fired))
+            verdicts.add(rule.decides(changed, self.finite))
+        return len(verdicts) > 1
 
     def text(self, rule: Rule) -> str:
         """Return the verdict, how many single seeds share it, and whether it is borderline."""

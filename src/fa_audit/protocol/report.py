@@ -12,6 +12,7 @@ from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Table
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
+from fa_audit.protocol.evidence import mean_of
 from fa_audit.protocol.judge import FOUR, THREE, Judgement
 from fa_audit.protocol.sentences import percent, sentences
 
@@ -65,11 +66,12 @@ def _sections(judgement: Judgement) -> Iterator[Section]:
     if warnings:
         yield Section("Warnings", items=warnings)
     settling = judgement.settling
-    table = {"checks": _check_table(judgement)}
-    yield Section(tables=table, text=f"{settling}." if settling else "")
+    text = f"{settling}." if settling else ""
+    yield Section(tables=(_check_table(judgement),), text=text)
     may, may_not = sentences(judgement)
-    text = _SETTLE if warnings else ""
-    yield Section("You may write", items=tuple(may[:_MOST_SENTENCES]), text=text)
+    if may:
+        text = _SETTLE if warnings else ""
+        yield Section("You may write", items=tuple(may[:_MOST_SENTENCES]), text=text)
     yield Section("You may not write", items=tuple(may_not))
 
 
@@ -144,7 +146,7 @@ def _detail_sections(judgement: Judgement) -> Iterator[Section]:
     """Yield the evidence: every network's numbers, how intervals were formed, states, credits."""
     yield Section("Accuracies", entries=tuple(_accuracies(judgement)))
     if judgement.count > 1:
-        yield Section(f"Every {judgement.unit}", tables={"seeds": _seeds(judgement)})
+        yield Section(f"Every {judgement.unit}", tables=(_seeds(judgement),))
     rest = tuple(sentences(judgement)[0][_MOST_SENTENCES:])
     if rest:
         yield Section("You may also write", items=rest)
@@ -153,12 +155,12 @@ def _detail_sections(judgement: Judgement) -> Iterator[Section]:
     legend = _STATES_LEGEND.format(len(first.layers) - 1, first.samples)
     if judgement.count > 1:
         legend += f" Means over the {judgement.unit}s; the checks D1 and D2 take geometric means."
-    yield Section("Evidence at every state", tables={"states": _states(judgement)}, text=legend)
+    yield Section("Evidence at every state", tables=(_states(judgement),), text=legend)
     if first.credit:
         table, legend = _credits(judgement), _CREDITS_LEGEND
         if any(str(row[1]).endswith(_MARK) for row in table.rows):
             legend += _BELOW_FLOOR
-        yield Section("Credits at every block", tables={"credits": table}, text=legend)
+        yield Section("Credits at every block", tables=(table,), text=legend)
     notes = tuple(grouped(judgement, lambda audit: [audit.notes] if audit.notes else []))
     if notes:
         yield Section("Notes", items=notes)
@@ -245,9 +247,4 @@ def _credits(judgement: Judgement) -> Table:
 
 def _mean(found: Iterable[Measured | float | None]) -> str:
     """Return the mean of the measured numbers as text, or `_ABSENT` if there are none."""
-    values = []
-    for one in found:
-        value = one.value if isinstance(one, Measured) else one
-        if value is not None:
-            values.append(value)
-    return _text(sum(values) / len(values)) if values else _ABSENT
+    return _text(mean_of(one.value if isinstance(one, Measured) else one for one in found))

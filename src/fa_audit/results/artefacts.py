@@ -53,7 +53,7 @@ def artefact_entry(
     return entry | {"settings": settings, "labels": labels}
 
 
-def caption(kind: str) -> str:
+def caption(section: str, kind: str) -> str:
     """Return the caption of a kind of figure or table: the first paragraph of its docstring.
 
     It is empty for the tables of this package, which print their own captions.
@@ -61,7 +61,7 @@ def caption(kind: str) -> str:
     Raises:
         AuditError: a user's kind has no docstring.
     """
-    if kind in TABLES:
+    if section == "tables" and kind in TABLES:
         return ""
     docstring = _docstring(_DRAWN[kind]) if kind in _DRAWN else documentation("kind", {}, kind)
     if not docstring:
@@ -133,7 +133,7 @@ def artefacts_from(
             inputs = evidence_of(folder, entry["settings"])
             tidy = read_tidy(inputs, entry.get("runs", ()), read)
             entry["title"] += _not_run(entry, map(grid.setting, asked), tidy)
-            _write(section)(entry, inputs, files, output / origin, tidy)
+            _write(section)(entry, tidy, inputs, files, output / origin)
         except AuditError as error:
             problem = str(error)
         yield f"{section}/{name}", problem
@@ -185,7 +185,7 @@ def write_shown(
     for section, kind, title, name, tidy in shown:
         entry = {"kind": kind, "title": title, "labels": {}} | dict(more)
         files = [output / f"{name}.{ending}" for ending in ENDINGS[section]]
-        _write(section)(entry, inputs, files, tidy=tidy)
+        _write(section)(entry, tidy, inputs, files)
         yield from files
 
 

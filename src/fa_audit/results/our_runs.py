@@ -93,7 +93,7 @@ class OurRuns:
             return NEVER if NEVER in entry.answers and finite else _ABSENT
         if isinstance(cell, str):
             return cell.partition("(")[0].strip()  # without the reasons of a verdict
-        return str(plain(bool(cell))) if True in entry.answers else f"{cell:g}"
+        return plain(bool(cell)) if True in entry.answers else f"{cell:g}"
 
 
 def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from fa_audit.core.measured import AT_INPUT
-from fa_audit.protocol.checks import four_checks
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.judge import FOUR, NON_FINITE, Judgement, judge
 from fa_audit.results.tidy import Tidy
 
@@ -17,8 +17,8 @@ def reasons(runs: pd.DataFrame) -> pd.DataFrame:
     The last column, `NON_FINITE`, is true if a state, gradient or logit is not finite.
     """
     found = {}
-    for label, check in four_checks().items():
-        found[label] = runs[f"{check}_fires"].astype("boolean")
+    for name in FOUR.checks:
+        found[CHECKS[name].label] = runs[f"{name}_fires"].astype("boolean")
     found[NON_FINITE] = ~runs["finite"].astype("boolean")
     return pd.DataFrame(found)
 
@@ -28,10 +28,10 @@ def firing(judgement: Judgement) -> list[str]:
     borderline ones end in ``?``.
     """
     labels = []
-    for label, name in four_checks().items():
+    for name in FOUR.checks:
         found = judgement[name]
         if found.fires or found.borderline:
-            labels.append(label + "?" * found.borderline)
+            labels.append(found.kind.label + "?" * found.borderline)
     return labels
 
 

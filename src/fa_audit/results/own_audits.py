@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from fa_audit.experiments.paths import TIDY
+from fa_audit.experiments.published import identity
 from fa_audit.experiments.spec import PAPER, SHARED, Run, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
-from fa_audit.results.seed_group import group_of, identity_text, read_audit
+from fa_audit.results.seed_group import group_of, read_audit
 from fa_audit.results.tables.board import without_sources
-from fa_audit.results.tidy import Tidy, key_of, tidy_of
+from fa_audit.results.tidy import Tidy, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
 # Runs whose specifications agree in all of these belong to one setting.
@@ -32,7 +30,8 @@ def read_own(paths: Sequence[str | Path]) -> list[Judgement]:
     groups: dict[tuple[str, str, str], list[Audit]] = defaultdict(list)
     for path in paths:
         audit = read_audit(path)
-        groups[audit.setting, audit.run, identity_text(audit)].append(audit)
+        name = audit.method if audit.spec is None else identity(audit.spec)
+        groups[audit.setting, audit.run, name].append(audit)
     return list(map(group_of, groups.values()))
 
 
@@ -44,7 +43,7 @@ def names_of(audit: Audit) -> tuple[str, str]:
         return audit.setting or OTHERS, audit.run or audit.method
     spec = RunSpec.from_dict(audit.spec)
     depth = dict(spec.architecture_options).get("depth", len(audit.layers) - 1)
-    frozen = -1 if spec.frozen_blocks == depth else spec.frozen_blocks
+    frozen = -1 if 0 < spec.frozen_blocks == depth else spec.frozen_blocks
     options = {name: getattr(spec, name) for name in SHARED}
     run = Run(**options, frozen=0 if spec.shallow else frozen)
     return audit.setting or _network_name(spec, depth), audit.run or str(run)
@@ -72,13 +71,8 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     if not groups:
         return measured
     shown = without_sources(measured)
-    own = _tables(_named(groups, lambda audit: _setting(audit, shown), " (yours{})"))
-    tables = {}
-    for name in TIDY:
-        # Without this cast, a column that is empty in one table could change its type in the other.
-        pair = [getattr(tidy, name).astype(object) for tidy in (measured, own)]
-        tables[name] = pd.concat(pair, ignore_index=True).infer_objects()
-    return Tidy(tuple(dict.fromkeys([*measured.settings, *own.settings])), **tables)
+    own = _named(groups, lambda audit: _setting(audit, shown), " (yours{})")
+    return tidy_of([*measured.runs["audit"], *own])
 
 
 def user_audits(groups: Iterable[Judgement]) -> Tidy:
@@ -90,7 +84,7 @@ def user_audits(groups: Iterable[Judgement]) -> Tidy:
     Raises:
         AuditError: a trajectory's file is damaged, or belongs to another run.
     """
-    return _tables(_named(groups, lambda audit: names_of(audit)[0], "{}"))
+    return tidy_of(_named(groups, lambda audit: names_of(audit)[0], "{}"))
 
 
 def _named(
@@ -113,19 +107,6 @@ def _named(
         for label, audit in zip(group.labels, group.networks):
             audits.append(audit.replace(setting=setting, run=name, seed=label))
     return audits
-
-
-def _tables(audits: Sequence[Audit]) -> Tidy:
-    return tidy_of(audits, list(filter(None, map(_history, audits))))
-
-
-def _history(audit: Audit) -> Path | None:
-    """Return the trajectory file that a folder of results has for an audit, if there is one."""
-    path, key = Path(audit.path).absolute(), key_of(audit)
-    if not path.as_posix().endswith(f"audits/{key}.json"):
-        return None
-    history = path.parents[3] / "trajectories" / f"{key}.csv"
-    return history if history.is_file() else None
 
 
 def _setting(audit: Audit, measured: Tidy) -> str:

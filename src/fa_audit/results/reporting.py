@@ -19,16 +19,15 @@ def report(judgement: Judgement) -> Document:
     """Return the report of one network over its seeds, with everything that its audits record."""
     short, first = document(judgement), judgement.networks[0]
     about = Section("Identification", tuple(starmap(Entry, _identification(judgement))))
-    credit = Section("Credit", tuple(_credit(first)))
-    sections = [*short.sections, about, credit, *details(judgement).sections]
-    shown = [part for part in sections if part.items or part.entries or part.tables or part.text]
-    return Document(short.title, tuple(shown), short.lead)
+    sections = [*short.sections, about]
+    if first.spec is not None:
+        sections.append(Section("Credit", tuple(_credit(first))))
+    sections += details(judgement).sections
+    return Document(short.title, tuple(sections), short.lead)
 
 
 def _credit(audit: Audit) -> Iterator[Entry]:
     """Yield the formula and feedback of a trained run's method."""
-    if audit.spec is None:
-        return
     method = stated(audit.spec["method"])
     source = f"({method.source}). " if method.source else ""
     formula = method.equation or method.latex

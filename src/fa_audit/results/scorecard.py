@@ -178,13 +178,13 @@ def sum_of(rows: pd.DataFrame, verdict: str = "verdict") -> Sum:
 
 def counted(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that count: no repeated numbers and no excluded settings."""
-    return rows[rows["counted"].astype(bool)]
+    return rows[rows["counted"]]
 
 
 def with_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows of trained networks with at least three published seeds and three of ours."""
     seeds = rows[["n", "published_n"]].min(axis=1)
-    return rows[rows["trained"].astype(bool) & (seeds >= _SEVERAL)]
+    return rows[rows["trained"] & (seeds >= _SEVERAL)]
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:

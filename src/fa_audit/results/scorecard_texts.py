@@ -4,13 +4,11 @@ differences.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.files import write_text
 from fa_audit.documents import formats
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.published import BATCH, Published
@@ -40,13 +38,6 @@ def short_sum(rows: pd.DataFrame) -> str:
 
 def _percent(found: Sum) -> str:
     return f" ({100 * found.agree / found.run:.0f} %)" if found.run else ""
-
-
-def write_scorecard(published: Published, rows: pd.DataFrame, paths: Iterable[str | Path]) -> None:
-    """Write a scorecard to paths that end in .csv (every number) and .md (see `to_markdown`)."""
-    texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(published, rows)}
-    for path in paths:
-        write_text(path, texts[Path(path).suffix])
 
 
 def to_markdown(published: Published, rows: pd.DataFrame) -> str:

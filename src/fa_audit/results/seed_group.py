@@ -113,12 +113,3 @@ def _identity(audit: Audit) -> dict[str, Any]:
         "number of blocks with credits": len(audit.credit),
     }
     return dict(pd.json_normalize(shared).astype(object).iloc[0])
-
-
-def identity_text(audit: Audit) -> str:
-    """Return a text that the audits of a run share, whatever their seeds: the specification, or
-    else the method's name.
-    """
-    if audit.spec is None:
-        return audit.method
-    return json.dumps(audit.spec | {"seed": 0}, sort_keys=True)

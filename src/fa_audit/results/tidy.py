@@ -19,11 +19,11 @@ import pandas as pd
 from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.files import read_json, sha256_of, write_text
 from fa_audit.core.measured import AT_INPUT, Measured, at_both_sides
-from fa_audit.experiments.paths import IDENTITY, TIDY, RunKey
+from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import DEPARTURES, OWN_OPTIONS, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.evidence import Metrics, value_of
+from fa_audit.protocol.evidence import mean_of, value_of
 from fa_audit.protocol.judge import RULES, Judgement, judge
 from fa_audit.results.seed_group import check_spec, group_of
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
@@ -74,7 +74,7 @@ class Tidy:
 
     def has(self, column: str) -> bool:
         """Return whether any run has a value in a column of the runs."""
-        return column in self.runs and bool(self.runs[column].notna().any())
+        return bool(self.runs[column].notna().any())
 
     def only(self, runs: Collection[str]) -> Tidy:
         """Return the tables of the named runs, in all settings; all runs if none is named. A
@@ -127,18 +127,14 @@ class Tidy:
 # --- tables of audits -----------------------------------------------------------------------------
 
 
-def tidy_of(audits: Sequence[Audit], trajectories: Sequence[str | Path] = ()) -> Tidy:
-    """Return the tables of audits and of the trajectory files of their runs.
-
-    Raises:
-        AuditError: see `trajectories_table`.
-    """
+def tidy_of(audits: Sequence[Audit]) -> Tidy:
+    """Return the tables of audits. The table of trajectories is empty: see `trajectories_table`."""
     columns = [*KEY, *WORK]
     # `judged` needs the audit behind each row.
     tables = (
         runs_table(audits).assign(audit=audits),
         layers_table(audits),
-        trajectories_table(trajectories, audits),
+        pd.DataFrame(columns=[*KEY, *TRAJECTORY_COLUMNS]),
         pd.DataFrame([audit.model_dump(include=set(columns)) for audit in audits], columns=columns),
     )
     return Tidy(tuple(dict.fromkeys(audit.setting for audit in audits)), *tables)
@@ -179,8 +175,9 @@ def _run_row(audit: Audit) -> dict[str, Any]:
         "validation_acc": audit.validation_acc,
         **_baselines(audit),
     }
-    for name, of in IDENTITY.items():
-        row[f"identity_{name}"] = value_of(dict(last), of)
+    state = dict(last)
+    row["identity_distance"] = value_of(state, "displacement")
+    row["identity_cosine"] = value_of(state, "cosine_to_embedding")
     row |= _credits(audit)
     for name, found in audit.checks.items():
         low, high = found.interval or (None, None)
@@ -237,7 +234,7 @@ def _credits(audit: Audit) -> dict[str, Any]:
     """Return the means of the credit metrics over blocks."""
     columns: dict[str, Any] = {}
     name = f"clamped_cosine{AT_INPUT}"
-    columns[f"mean_{name}"] = _mean(audit.credit, name)
+    columns[f"mean_{name}"] = mean_of(value_of(block, name) for block in audit.credit)
     for name in DEEP:
         columns[f"deep_{name}"] = value_of(audit.deep, name)
     for side in ("", AT_INPUT):
@@ -245,15 +242,8 @@ def _credits(audit: Audit) -> dict[str, Any]:
         columns[f"fresh_b_mean{side}"] = None if null is None else null.value
         columns[f"fresh_b_std{side}"] = None if null is None else null.std
         name = f"rho_random{side}"
-        columns[f"deep_{name}"] = _mean(audit.credit[1:], name)
+        columns[f"deep_{name}"] = mean_of(value_of(block, name) for block in audit.credit[1:])
     return columns
-
-
-def _mean(blocks: Sequence[Metrics], name: str) -> float | None:
-    """Average a measured value over the blocks that have it; None if no block does."""
-    values = [value_of(block, name) for block in blocks]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
@@ -287,7 +277,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
     """
     of_run = dict(zip(map(key_of, audits), audits))
     columns = [*KEY, *TRAJECTORY_COLUMNS]
-    frames = [] if paths else [pd.DataFrame(columns=columns)]
+    frames = []
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         audit, history = of_run[key], read_trajectory(path)
         spec = RunSpec.from_dict(audit.spec or {})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import (
-    contents_digest,
+    digest_of,
     exclusive,
     remove_leftovers,
     sha256_of,
@@ -43,7 +43,7 @@ def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> 
     cuda = cuda_versions(device) or {}
     libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
     return (
-        f"{spec.digest} {contents_digest(files)} {libraries} {device_name(device)} "
+        f"{spec.digest} {digest_of(list(map(sha256_of, files)))} {libraries} {device_name(device)} "
         # The number of threads decides how sums are split, and so the last bits.
         f"{torch.get_num_threads()}"
     )

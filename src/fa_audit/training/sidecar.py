@@ -18,7 +18,7 @@ from fa_audit.core.validation import Tolerant, validated
 from fa_audit.experiments.spec import DEPARTURES, RunSpec, SpecFile, Text, parse_run
 
 HINT = "Delete it and make it again."
-Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Provenance(Tolerant):
@@ -42,10 +42,10 @@ class Sidecar(Baseline):
     """a checkpoint's sidecar"""
 
     fingerprint: Text
-    seconds: float = Field(ge=0, le=1e12, description="a number of seconds")
-    stopped_after: int | None = Field(ge=0, le=10**6, description="an epoch, or null")
+    seconds: float = Field(ge=0, le=1e12)
+    stopped_after: int | None = Field(ge=0, le=10**6)
     trajectory_sha256: Text
-    validation_accuracy: Fraction | None = Field(None, description="a fraction 0..1, or null")
+    validation_accuracy: Fraction | None = None
     provenance: Provenance
 
 

@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
+from fa_audit.protocol.judge import FOUR
 from fa_audit.results.figures import style
 from fa_audit.results.figures.squares import outcome_of
 from fa_audit.results.statistics import rank_runs
@@ -43,9 +44,9 @@ def draw(
     runs["row"] = runs["run"].map(order.index) + np.minimum(0.26, 0.7 / seeds) * place
     names = [_name(labels.get(run, run), runs[runs["run"] == run]) for run in order]
     figure = style.new_figure(title, height=max(1.5, style.rows_height(names)) + 0.8)
-    axes = figure.subplots(1, len(four_checks()), sharey=True)
+    axes = figure.subplots(1, len(FOUR.checks), sharey=True)
     margin = thresholds.limits["depth_margin"]
-    for ax, check in zip(axes, four_checks().values()):
+    for ax, check in zip(axes, FOUR.checks):
         unit = CHECKS[check].unit
         if unit == "factor":
             style.log_scale(ax, "x")

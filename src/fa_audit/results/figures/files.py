@@ -15,15 +15,15 @@ from fa_audit.core.registry import call
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.figures.style import WIDE, check_texts, names, save
-from fa_audit.results.tidy import Tidy, read_tidy
+from fa_audit.results.tidy import Tidy
 
 
 def write_figure(
     entry: Mapping[str, Any],
+    tidy: Tidy,
     inputs: Sequence[str | Path],
     figures: Sequence[str | Path],
     origin_file: str | Path | None = None,
-    tidy: Tidy | None = None,
 ) -> None:
     """Draw one figure and write it in every format, with a record of its code and inputs.
 
@@ -37,7 +37,6 @@ def write_figure(
         AuditError: see `read_tidy` and `fa_audit.core.registry.call`; or matplotlib cannot read a
             formula, or the limits of two audits differ.
     """
-    tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])
     figure = call(

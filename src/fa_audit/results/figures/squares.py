@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fa_audit.core.measured import AT_INPUT
-from fa_audit.protocol.checks import CHECKS, four_checks
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.figures import style
@@ -92,7 +92,7 @@ _STRATEGIES = {
     "accuracy": "accuracy only",
     "cosine": "+ cosine",
     "shallow": "+ shallow baseline",
-    **{letter: f"+ {letter} {CHECKS[check].short}" for letter, check in four_checks().items()},
+    **{CHECKS[name].label: f"+ {CHECKS[name].label} {CHECKS[name].short}" for name in FOUR.checks},
     "full": "full protocol",
 }
 

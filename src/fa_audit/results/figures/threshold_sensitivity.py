@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fa_audit.protocol.checks import CHECKS, Check, four_checks
+from fa_audit.protocol.checks import CHECKS, Check
 from fa_audit.protocol.evidence import DiagnosticThresholds
+from fa_audit.protocol.judge import FOUR
 from fa_audit.results.figures import style
 from fa_audit.results.outcomes import reasons
 from fa_audit.results.statistics import rank_runs
@@ -35,13 +36,13 @@ def draw(
     runs = tidy.runs
     order, counts = rank_runs(runs), runs["run"].value_counts()
     names = [style.wrap(f"{labels.get(run, run)} ({counts[run]})") for run in order]
-    rows = math.ceil(len(four_checks()) / 2)
+    rows = math.ceil(len(FOUR.checks) / 2)
     figure = style.new_figure(title, height=rows * (style.rows_height(names) + 0.7))
     axes = figure.subplots(rows, 2, sharey=True).flat
-    for unused in axes[len(four_checks()) :]:
+    for unused in axes[len(FOUR.checks) :]:
         unused.remove()
     fired = reasons(runs).fillna(False)
-    for ax, name in zip(axes, four_checks().values()):
+    for ax, name in zip(axes, FOUR.checks):
         kind = CHECKS[name]
         limit = kind.scale * thresholds.limits[kind.limit]
         values = kind.scale * runs[kind.column]

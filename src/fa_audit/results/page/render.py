@@ -21,7 +21,7 @@ from fa_audit import __version__
 from fa_audit.core.origin import commit
 from fa_audit.documents.formats import PLAIN, Table, render, right_aligned
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.judge import THREE
+from fa_audit.protocol.judge import FOUR, THREE
 from fa_audit.results.page.runs import PageRun
 
 FOLDER = Path(__file__).parent
@@ -80,7 +80,7 @@ def page(
     return environment.get_template("page.html").render(
         headline=headline(runs),
         runs=runs,
-        checks=[check for check in CHECKS.values() if check.four],
+        checks=[CHECKS[name] for name in FOUR.checks],
         three=THREE,
         claims=claims,
         sections={"Figures": figures, "Tables": tables},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fa_audit.documents.document import Document
 from fa_audit.documents.formats import Number
-from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Judgement
+from fa_audit.protocol.judge import FOUR, THREE, Finding, Judgement
 from fa_audit.results.own_audits import names_of, read_own
 from fa_audit.results.reporting import report
 from fa_audit.results.statistics import summarise
@@ -35,10 +35,9 @@ class PageRun:
         return THREE.words[self.judgement.against(THREE)]
 
     @property
-    def checks(self) -> list[tuple[str, str, bool]]:
-        """Return every check of the four-check verdict: label, outcome, whether borderline."""
-        findings = [self.judgement[name] for name in FOUR.checks]
-        return [(found.kind.label, OUTCOMES[found.fires], found.borderline) for found in findings]
+    def checks(self) -> list[Finding]:
+        """Return the findings of the four-check verdict."""
+        return [self.judgement[name] for name in FOUR.checks]
 
     @property
     def accuracy(self) -> Number:

@@ -13,15 +13,15 @@ from fa_audit.core.registry import call
 from fa_audit.documents import writers
 from fa_audit.documents.formats import Table
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tidy import Tidy, read_tidy
+from fa_audit.results.tidy import Tidy
 
 
 def write_table(
     entry: Mapping[str, Any],
+    tidy: Tidy,
     inputs: Sequence[str | Path],
     tables: Sequence[str | Path],
     origin_file: str | Path | None = None,
-    tidy: Tidy | None = None,
 ) -> None:
     """Build one table and write it in every format, with a record of its code and inputs.
 
@@ -31,7 +31,6 @@ def write_table(
     Raises:
         AuditError: see `read_tidy` and `fa_audit.core.registry.call`.
     """
-    tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     words = {"title": entry["title"], "labels": entry["labels"]}
     table = call("table", TABLES, entry["kind"], Table, tidy, **words)

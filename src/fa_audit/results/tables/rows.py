@@ -12,7 +12,6 @@ import pandas as pd
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.documents.formats import Number, Table
-from fa_audit.protocol.checks import four_checks
 from fa_audit.protocol.judge import FOUR, NON_FINITE, THREE
 from fa_audit.results.outcomes import firing
 from fa_audit.results.statistics import rank_runs, summarise
@@ -89,11 +88,11 @@ def _fires(group: pd.DataFrame) -> str:
 
 def _checks(group: pd.DataFrame) -> str:
     judgement, texts = judged(group), []
-    for label, name in four_checks().items():
+    for name in FOUR.checks:
         check = judgement[name]
         scale = check.kind.scale
         digits = 1 if scale > 1 else 2
-        text = f"{label} {check.outcome}"
+        text = f"{check.kind.label} {check.outcome}"
         if check.distance is not None:
             text += f" {scale * check.distance:+.{digits}f}"
         if check.around is not None:
