@@ -184,7 +184,8 @@ MUTATIONS: dict[str, Mutation] = {
          "a frozen embedding keeps its running statistics", "architectures"),
         ("held-out", "training/loop.py", "dataset, validation = held_out(", "_, validation = held_out(",
          "held-out samples are never trained on", "engine"),
-        ("resume-optimiser", "training/resume.py", "optimiser.restore(moments)", "optimiser.restore({})",
+        ("resume-optimiser", "training/resume.py", "optimiser.moments.setdefault(int(index), {})[moment] = tensor",
+         "pass",
          "a resumed training has the optimiser's moments", "checkpoint"),
         # --- data
         ("crop-range", "data/dataset.py", "2 * dataset.padding + 1", "2 * dataset.padding",

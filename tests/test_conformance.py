@@ -16,7 +16,7 @@ from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
 from fa_audit.methods.method import load_method
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.testing import CHECKS, ConformanceError, _failure, check_method
+from fa_audit.testing import CHECKS, ConformanceError, _failure, check_method, conformance
 from fa_audit.testing.subject import Subject
 
 SHORT = set(CHECKS) - {"process", "architectures", "learns"}
@@ -122,4 +122,5 @@ def test_the_message_lists_failures_in_order_and_the_random_state_stays():
 
 
 def test_nothing_runs_after_a_method_that_ends_the_process():
-    assert list(failures(Leaving, CHECKS)) == ["process"]
+    found = conformance(Leaving)
+    assert list(found.findings) == ["process"] and not found.passed

@@ -14,6 +14,7 @@ from torch import nn
 
 from fa_audit.audit.credit_metrics import (
     DEEP,
+    CreditReport,
     deep_mean,
     loss_changes,
     nudging,
@@ -238,3 +239,15 @@ def test_every_method_gets_every_metric_or_a_reason_and_stays_as_it_was(batch, m
         assert {name for name, entry in block.items() if entry.reason} == absent
     null = first.deep["fresh_b_null"]
     assert (null.value is None) == (not learner.method.random_feedback) == bool(null.reason)
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"), [(0, (True, True)), (1, (True, False)), (2, (False, False)), (3, (False, True))]
+)  # fmt: skip
+def test_a_null_needs_the_gradient_of_every_block_but_the_first(state, kept):
+    """Block l of three is compared at its output l + 1 and at its input l."""
+    measured = Measured(0.1, 20, 20, std=0.1)
+    names = ("fresh_b_null", "fresh_b_null_at_input")
+    report = CreditReport(({},) * 3, dict.fromkeys(names, measured))
+    deep = report.without({state: "untrue"}).deep
+    assert tuple(deep[name].value is not None for name in names) == kept

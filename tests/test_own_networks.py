@@ -336,6 +336,12 @@ def test_a_mapping_that_is_no_batch_is_an_error(batch):
         diagnose(nn.Identity(), [good, batch], None)
 
 
+def test_a_pair_beside_mappings_is_an_error():
+    good = {"x": torch.zeros(4, 2), "labels": torch.zeros(4, dtype=torch.int64)}
+    with pytest.raises(AuditError, match=r"found a tuple beside a mapping"):
+        diagnose(nn.Identity(), [good], None, sample=(good["x"], good["labels"]))
+
+
 class InPlace(Chain):
     def forward(self, x):
         h = self.embed(x)

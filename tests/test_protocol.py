@@ -145,7 +145,7 @@ def test_layers_equal_a_direct_computation():
     norms = [h.double().norm(dim=1).median().item() for h in states]
     slopes = [g.double().norm(dim=1).median().item() for g in gradients]
     growths = [after / before for before, after in itertools.pairwise(norms)]
-    found = measure(model, data)
+    found = measure(model, data[0], data)
     assert (found.samples, found.batches, found.finite) == (9, 4, True)
     assert [entry.layer for entry in found.layers] == [0, 1, 2, 3]
     assert [entry.growth for entry in found.layers[:-1]] == pytest.approx(growths, rel=1e-6)
@@ -171,7 +171,7 @@ def test_float32_agreement_of_a_healthy_network_is_tiny_and_computed_as_document
     x, labels = data[0]
     _, single = states_and_gradients(model, x, labels)
     _, double = states_and_gradients(network().double(), x.double(), labels)
-    for entry, g, exact in zip(measure(model, data).layers, single, double, strict=True):
+    for entry, g, exact in zip(measure(model, data[0], data).layers, single, double, strict=True):
         error = ((g.double() - exact).norm(dim=1) / exact.norm(dim=1)).median().item()
         cosines = F.cosine_similarity(g.double(), exact, dim=1).numpy()
         assert entry.float32_error.value == pytest.approx(error, rel=1e-6)

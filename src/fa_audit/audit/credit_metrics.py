@@ -102,9 +102,11 @@ class CreditReport:
             name = f"fresh_b_null{side}"
             deep[name] = self.deep[name]
             # Block l is compared at the state l + step.
-            unknown = [state for state in missing if state >= 1 + step]
-            if unknown:
-                deep[name] = absent(deep[name], REASONS[missing[min(unknown)]])
+            for layer in range(1, len(self.blocks)):
+                reason = missing.get(layer + step)
+                if reason:
+                    deep[name] = absent(deep[name], REASONS[reason])
+                    break
         return replace(self, blocks=tuple(blocks), deep=deep)
 
 
@@ -368,7 +370,7 @@ def nudging(
     return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")
 
 
-def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Measured:
+def over_draws(draws: Sequence[Measured], reason: str = "") -> Measured:
     """Compute mean and standard deviation over the draws that have a value.
 
     Args:

@@ -16,12 +16,11 @@ from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, frequencies, ignored_by, least_size, measure
 from fa_audit.audit.inputs import (
     CreditFunction,
+    check_count,
     check_credit_arguments,
-    check_layer,
     check_texts,
     fraction,
     is_cross_entropy,
-    loss_as_found,
     paired,
     prepared,
 )
@@ -142,12 +141,12 @@ def diagnose(
     if stability_batches is not None:
         given["stability_batches"] = stability_batches
     inside = prepared(model, given, description, loss_fn)
-    with loss_as_found(loss_fn), inside as (network, (first, batches, others), warnings):
+    with inside as (network, (first, batches, others), warnings):
         # Norms are measured on the batch `sample`, check C (stability) on the batches `over`.
         sample, over = (first or batches or others)[0], others or batches
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
-            check_layer("layer_for_stability", layer_for_stability, network)
+            check_count("layer_for_stability", layer_for_stability, 0, network.depth)
         check_credit_arguments(credits, draw, directions, blocks, network)
         credit = CreditReport()
         # The user's credit function may fail, so it runs before the long part of the audit.
@@ -158,7 +157,7 @@ def diagnose(
             credit = measure_given_credits(
                 credits, model, network, *sample, measured, draw, directions, blocks
             )
-        evidence = measure(network, batches, layer_for_stability, measured, sample, over)
+        evidence = measure(network, sample, over, layer_for_stability, measured)
         # With a cross-entropy, mean predictions should equal class frequencies.
         if measured is F.cross_entropy:
             evidence = _with_frequencies(evidence, network, over, limits)

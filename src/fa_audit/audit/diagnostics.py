@@ -27,7 +27,7 @@ from fa_audit.audit.statistics import (
 )
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.measured import Interval, Measured
-from fa_audit.core.vectors import growth, median_norm, sample_norms, unit
+from fa_audit.core.vectors import cosines, growth, median_norm, sample_norms
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
     LossFunction,
@@ -46,34 +46,30 @@ Batch = tuple[Tensor, Tensor]
 
 def measure(
     network: Network,
+    sample: Batch,
     batches: list[Batch],
     layer_for_stability: int | None = None,
     loss_fn: LossFunction = F.cross_entropy,
-    sample: Batch | None = None,
-    stability_batches: list[Batch] | None = None,
 ) -> Evidence:
     """Measure `network` on evaluation batches and leave it unchanged.
 
     Args:
-        batches: disjoint ``(x, labels)``.
+        sample: ``(x, labels)`` on which the layers are measured.
+        batches: disjoint batches for the stability. Those smaller than half of the largest are left
+            out.
         layer_for_stability: a state 0..L; default ``(L + 1) // 2``.
         loss_fn: the loss whose gradients are taken.
-        sample: the batch on which the layers are measured; default the first of `batches`.
-        stability_batches: batches for the stability, in place of `batches`. Batches smaller than
-            half of the largest are left out.
     """
     middle = layer_for_stability
     if middle is None:
         # The state after half of the blocks; with one block, the last state.
         middle = min(network.depth, max(1, (network.depth + 1) // 2))
-    sample = batches[0] if sample is None else sample
-    over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
         # Ignored samples run in float64, too: a loss may depend on the number of samples.
         twin = _measure_double(network, *sample, loss_fn, len(truth.states))
         truth = part_of(truth, counting(truth, sample[1], loss_fn))
-        means, finite = _mean_gradients(network, over, middle, loss_fn, sample, truth)
+        means, finite = _mean_gradients(network, batches, middle, loss_fn, sample, truth)
     layers = _layers(truth, twin)
     growth_interval, gradient_interval = _intervals(truth, layers, twin)
     # Without the true gradient at state `middle`, C has neither value nor interval.
@@ -83,7 +79,7 @@ def measure(
     else:
         measured = mean_pairwise_cosine(means)
         around = jackknife_interval(pairwise_cosines(means).cpu().numpy())
-    largest = max((len(labels) for _, labels in over), default=None)
+    largest = max((len(labels) for _, labels in batches), default=None)
     stability = Stability(**asdict(measured), layer=middle, samples=largest, jackknife=around)
     samples = len(truth.logits)
     return Evidence(
@@ -248,11 +244,8 @@ def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
     """
     if start.shape != h.shape:
         return _without_value(len(h), "the state has another width than the embedding's output")
-    unit_h, valid_h = unit(h)
-    unit_start, valid_start = unit(start)
-    cosines = (unit_h * unit_start).sum(dim=-1)
     reason = "no sample where both states are finite and non-zero"
-    return median_ratio(h - start, start), median_of(cosines, valid_h & valid_start, reason)
+    return median_ratio(h - start, start), median_of(*cosines(h, start), reason)
 
 
 def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:
@@ -263,15 +256,12 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     >>> error.value, agreement.value
     (0.5, 1.0)
     """
-    unit_single, valid_single = unit(single)
-    unit_double, valid_double = unit(double)
-    valid = valid_single & valid_double
+    angles, valid = cosines(single, double)
     reason = "no sample with finite, non-zero gradients in both precisions"
     error = median_of(sample_norms(single.double() - double) / sample_norms(double), valid, reason)
     if error.value is None:
         return error, error
-    cosines = (unit_single * unit_double)[valid].sum(dim=-1)
-    return error, replace(error, value=cosines.quantile(0.01).item())
+    return error, replace(error, value=angles[valid].quantile(0.01).item())
 
 
 @dataclass
@@ -378,7 +368,7 @@ def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequenci
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
     # The bias is refitted on the first half of the batches; C is recomputed on the other half.
     first = sum(len(each.labels) for each in passes[:half])
-    bias = _refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
+    bias = _refitted_bias(logits[:first], labels[:first])
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits + bias.to(logits), labels)

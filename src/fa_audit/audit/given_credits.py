@@ -79,8 +79,8 @@ def measure_given_credits(
     Raises:
         AuditError: a function fails, or does not return credits.
     """
-    with untouched(network), torch.no_grad():
-        states = [h.detach() for h in network(x, return_hidden=True)[1]]
+    with untouched(network):
+        states = starting_states(network, x)
     caller = _Caller(model, network, x, targets, states)
     found = caller.ask("credits", credits)
     with untouched(network):

@@ -18,14 +18,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.warnings import Warnings, are_classes, model_warnings
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.description import check_repeats, wrap_model
 from fa_audit.networks.network import Network
-from fa_audit.networks.states import Description, OneTensor, as_pair, layout_of, unwrapped
+from fa_audit.networks.states import (
+    Description,
+    OneTensor,
+    as_pair,
+    check_model,
+    layout_of,
+    unwrapped,
+)
 from fa_audit.networks.trace import (
     LossFunction,
     equal,
@@ -66,12 +72,11 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def check_layer(name: str, layer: Any, network: Network) -> None:
-    """Raise an `AuditError` that begins with `name` if `layer` is no state of the network."""
-    if not is_count(layer) or not 0 <= layer <= network.depth:
-        raise AuditError(
-            f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}."
-        )
+def check_count(name: str, value: Any, least: int, most: float = math.inf) -> None:
+    """Raise an `AuditError` if a value is no integer from `least` to `most`."""
+    if not is_count(value) or not least <= value <= most:
+        limits = f">= {least}" if most == math.inf else f"{least}..{most}"
+        raise AuditError(f"{name}: found {shortened(value)}; expected an integer {limits}.")
 
 
 def fraction(name: str, value: Any) -> float | None:
@@ -114,8 +119,8 @@ def paired(
     Raises:
         AuditError: `samples` is not an integer >= 1, or the hits do not match the accuracies.
     """
-    if samples is not None and (not is_count(samples) or samples < 1):
-        raise AuditError(f"test_samples: found {shortened(samples)}; expected an integer >= 1.")
+    if samples is not None:
+        check_count("test_samples", samples, 1)
     if hits is None:
         return samples, None
     try:
@@ -151,16 +156,7 @@ def check_credit_arguments(
         AuditError: an argument has a wrong type or value, or `draw` or `blocks` is given without
             `credits`.
     """
-    for name, function in {"credits": credits, "draw": draw}.items():
-        if function is not None and not callable(function):
-            raise AuditError(
-                f"{name}: found {shortened(function)}; expected a function that returns a credit"
-                " for every block."
-            )
-    if not is_count(directions) or not 1 <= directions <= _MOST_DIRECTIONS:
-        raise AuditError(
-            f"directions: found {shortened(directions)}; expected an integer 1..{_MOST_DIRECTIONS}."
-        )
+    check_count("directions", directions, 1, _MOST_DIRECTIONS)
     if blocks is not None:
         # A single number is refused: blocks=3 may mean block 3 or three blocks.
         several = isinstance(blocks, Collection)
@@ -192,11 +188,6 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
     Raises:
         AuditError: iterating over them fails.
     """
-    if not isinstance(batches, Iterable):
-        raise AuditError(
-            f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs"
-            " (x, labels)."
-        )
     # Shuffling draws from these generators, and must not change a training that goes on.
     streams = []
     for owner in (batches, getattr(batches, "sampler", None)):
@@ -206,7 +197,10 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
     try:
         return list(islice(batches, most))
     except Exception as error:  # external code may raise anything
-        raise AuditError(f"{name}: iterating over it fails: {first_line(error)}.") from error
+        raise AuditError(
+            f"{name}: iterating over it fails: {first_line(error)}; expected a list or a DataLoader"
+            " of pairs (x, labels)."
+        ) from error
     finally:
         for stream, state in streams:
             stream.set_state(state)
@@ -247,31 +241,6 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
 # --- the model ------------------------------------------------------------------------------------
 
 
-def check_model(model: Any, description: Any = None) -> None:
-    """Check that a model can run, and that `description` is a `Description`.
-
-    Raises:
-        AuditError: the model is not a module, is compiled by torch.jit, or has parameters without
-            values; or `description` is something else.
-    """
-    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        raise AuditError(
-            f"model: found {type(model).__name__}; expected a torch.nn.Module that torch.jit did"
-            " not compile."
-        )
-    for tensor in (*model.parameters(), *model.buffers()):
-        if is_lazy(tensor) or tensor.is_meta:
-            raise AuditError(
-                f"{type(model).__name__}: found lazy parameters, or some on the meta device;"
-                " expected a model that has its weights and ran once."
-            )
-    if not isinstance(description, Description | None):
-        raise AuditError(
-            f"description: found {shortened(description)}; expected Description(blocks, reads), the"
-            " blocks as names of modules, for example Description('layers.*', 'cls token')."
-        )
-
-
 @contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
     """Restore the model's parameters, their ``.grad`` and the global random streams at the end.
@@ -310,7 +279,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
+def _loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
     """If the loss is a module, set its evaluation mode, and restore all of its state at the end."""
     if not isinstance(loss_fn, nn.Module):
         yield
@@ -389,7 +358,7 @@ def prepared(
             " torch.inference_mode() and torch.autocast()."
         )
     # Batches are taken inside `as_found`, since a DataLoader draws from the global stream.
-    with as_found(model):
+    with as_found(model), _loss_as_found(loss_fn):
         taken = {name: take_batches(name, part, limit) for name, part in given.items()}
         model = _taking_one_tensor(model, list(chain.from_iterable(taken.values())))
         batches = {}
@@ -418,7 +387,7 @@ def _taking_one_tensor(model: nn.Module, batches: list[Any]) -> nn.Module:
     """
     if not batches:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
-    if not isinstance(batches[0], Mapping):
+    if not any(isinstance(batch, Mapping) for batch in batches):
         return model
     layout = layout_of(batches[0])
     if any(layout_of(batch) != layout for batch in batches):

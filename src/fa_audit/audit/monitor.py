@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.inputs import as_found, check_model, is_count, take_batches
+from fa_audit.audit.inputs import as_found, check_count, is_count, take_batches
 from fa_audit.core.errors import AuditError, shortened, unknown
-from fa_audit.networks.states import Description
+from fa_audit.networks.states import Description, check_model
 from fa_audit.networks.trace import LossFunction
-from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.intervals import FEWEST
@@ -84,8 +83,7 @@ class Monitor:
         for name in self.stop_on:
             if name not in FOLLOWED:
                 raise unknown("check", name, FOLLOWED, where="stop_on")
-        if not is_count(epoch) or epoch < 0:
-            raise AuditError(f"epoch: found {shortened(epoch)}; expected an integer >= 0.")
+        check_count("epoch", epoch, 0)
         if log is not None and not callable(log):
             expected = "expected a function of a mapping and an epoch"
             raise AuditError(f"log: found {shortened(log)}; {expected}.")
@@ -93,12 +91,15 @@ class Monitor:
         # Batches are taken inside `as_found`, since a DataLoader draws from the global stream.
         with as_found(model):
             batches = [_copied(batch) for batch in take_batches("eval_batches", eval_batches)]
-        options: dict[str, Any] = {
-            "description": description,
-            "loss_fn": loss_fn,
-            "thresholds": thresholds,
-        }
-        self._diagnose = partial(diagnose, model, batches, None, **options)
+        self._diagnose = partial(
+            diagnose,
+            model,
+            batches,
+            None,
+            description=description,
+            loss_fn=loss_fn,
+            thresholds=thresholds,
+        )
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped = int(epoch), False
         # Subjects of earlier warnings, which are not repeated.
@@ -179,11 +180,13 @@ class Monitor:
 
     def _look(self, epoch: int) -> dict[str, Any]:
         """Audit the model after an epoch, append its rows to `history`, and return the last row."""
-        self.report: DiagnosticReport = self._diagnose()
+        report = self.report = self._diagnose()
         self.epoch = epoch
-        report = self.report
-        of_epoch: dict[str, Any] = {"loss": report.loss, "stability": report.stability.value}
-        of_epoch["finite"] = report.finite
+        of_epoch: dict[str, Any] = {
+            "loss": report.loss,
+            "stability": report.stability.value,
+            "finite": report.finite,
+        }
         for label, name in FOLLOWED.items():
             of_epoch[label] = report.checks[name].fires
         for state in report.layers:

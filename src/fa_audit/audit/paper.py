@@ -18,17 +18,14 @@ from fa_audit.audit.diagnostics import Batch, counting, ignored_by, mean_gradien
 from fa_audit.audit.inputs import (
     BATCH_SIZE,
     as_rows,
-    check_layer,
-    check_model,
-    is_count,
-    loss_as_found,
+    check_count,
     prepared,
 )
 from fa_audit.audit.statistics import mean_pairwise_cosine
 from fa_audit.audit.warnings import are_classes
-from fa_audit.core.errors import AuditError, shortened
+from fa_audit.core.errors import AuditError
 from fa_audit.core.vectors import median_norm
-from fa_audit.networks.states import Description
+from fa_audit.networks.states import Description, check_model
 from fa_audit.networks.trace import (
     LossFunction,
     accuracy_of,
@@ -88,7 +85,7 @@ def bp_grad_norms(
     """
     given = {"x and y": [(as_rows("x", x), as_rows("y", y))]}
     opened = prepared(model, given, description, loss_fn)
-    with loss_as_found(loss_fn), opened as (network, [[batch]], _), untouched(network):
+    with opened as (network, [[batch]], _), untouched(network):
         truth = reference(network, *batch, loss_fn)
         truth = part_of(truth, counting(truth, batch[1], loss_fn))
         return [median_norm(g) for g in truth.gradients]
@@ -117,8 +114,8 @@ def cross_batch_direction_stability(
     """
     given = {"eval_batches": eval_batches}
     opened = prepared(model, given, description, loss_fn, limit=None)
-    with loss_as_found(loss_fn), opened as (network, [batches], _), untouched(network):
-        check_layer("layer_index", layer_index, network)
+    with opened as (network, [batches], _), untouched(network):
+        check_count("layer_index", layer_index, 0, network.depth)
         means = [
             mean_gradient(reference(network, *batch, loss_fn), layer_index) for batch in batches
         ]
@@ -224,23 +221,20 @@ class FAProtocol:
                 f"x_eval and y_eval: found {len(x)} inputs and {len(labels)} labels; expected as"
                 " many of each."
             )
-        if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
-            raise AuditError(
-                f"batch_size: found {shortened(batch_size)}; expected an integer >= 1."
-            )
+        if batch_size is not None:
+            check_count("batch_size", batch_size, 1)
         limits = DiagnosticThresholds(
             d1_threshold, d2_eps * d2_factor, frozen_acc_margin_pp=d3_margin_pp
         )
-        if options.get("thresholds") is not None and limits != DiagnosticThresholds():
+        if "thresholds" in options and limits != DiagnosticThresholds():
             raise AuditError(
                 "thresholds: found limits both here and as numbers (d1_threshold, d2_eps,"
                 " d2_factor, d3_margin_pp); give one of the two."
             )
         self.model, self.samples = model, (x, labels)
-        self.options = {"thresholds": limits} | options
         # The paper's package takes norms on all samples at once.
-        if batch_size is None:
-            self.options["sample"] = self.samples
+        whole = {} if batch_size else {"sample": self.samples}
+        self.options = {"thresholds": limits} | whole | options
         size = int(batch_size or BATCH_SIZE)
         self.batches = list(zip(x.split(size), labels.split(size)))
 

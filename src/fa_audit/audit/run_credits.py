@@ -32,13 +32,15 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.audit.statistics import median_ratio
 from fa_audit.core.errors import first_line
-from fa_audit.core.measured import Measured, at_both_sides
+from fa_audit.core.measured import Measured
 from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import mean_of
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import reference, trace, untouched
 from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import block_credits
+
+_NOT_RANDOM = "the method has no random feedback"
 
 
 def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
@@ -53,14 +55,15 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     network, state = copy.deepcopy(learner.network).double(), copy.deepcopy(learner.state).double()
     twin = replace(learner, network=network, state=state)
     with untouched(network):
-        # The copy is for `init_state`, which expects a network in float32 on the CPU.
-        worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
+        # `init_state` expects a network in float32 on the CPU.
+        single = copy.deepcopy(learner.network).cpu()
+        worth, fresh, reason = _in_double(twin, x.double(), labels, single)
     by_name, by_block = feature_drift(learner)
     blocks = []
     for layer, moved in enumerate(by_block):
         drifted = {"feature_drift": moved}
         blocks.append(aligned[layer] | worth[layer] | rounded[layer] | drifted)
-    deep = deep_means(blocks) | nulls(fresh, _no_null(learner))
+    deep = deep_means(blocks) | nulls(fresh, reason)
     return CreditReport(tuple(blocks), deep, by_name)
 
 
@@ -99,7 +102,7 @@ def _rho_at_input(
 
 def _in_double(
     twin: Learner, x: Tensor, labels: Tensor, network: Network
-) -> tuple[list[Block], Fresh]:
+) -> tuple[list[Block], Fresh, str]:
     """Compute every block's metrics in float64, and its cosines under fresh feedback.
 
     Args:
@@ -113,10 +116,8 @@ def _in_double(
         credits = block_credits(twin, x, labels)
     except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {first_line(error)}"
-        none, blocks = Measured(None, len(labels), 0, reason), network.depth
-        without_cosine: Block = dict.fromkeys(at_both_sides("cosine"), none)
-        # One draw without cosines, from which the null distribution copies the reason.
-        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[without_cosine] * blocks]
+        none = dict.fromkeys(IN_DOUBLE, Measured(None, len(labels), 0, reason))
+        return [none] * network.depth, [], reason
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
     worth = against_the_loss(twin.network, twin.spec.seed, states, labels, credits, gradients)
@@ -124,8 +125,8 @@ def _in_double(
         added, start = twin.network.read(run.residuals[layer].detach()), states[layer]
         ratio = median_ratio(added, twin.network.read(start))
         block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
-        block |= nulls_of_block(fresh, layer, _no_null(twin))
-    return worth, fresh
+        block |= nulls_of_block(fresh, layer, _NOT_RANDOM)
+    return worth, fresh, _NOT_RANDOM
 
 
 def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
@@ -161,13 +162,6 @@ def fresh_feedback_cosines(
         learner = replace(twin, state=state.double().to(x.device))
         fresh.append(alignment(block_credits(learner, x, labels), gradients))
     return fresh
-
-
-def _no_null(learner: Learner) -> str:
-    """Return the reason to report if the cosines have no null distribution."""
-    if learner.method.random_feedback:
-        return "no draw has a value"
-    return "the method has no random feedback"
 
 
 def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:

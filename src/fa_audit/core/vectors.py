@@ -72,6 +72,15 @@ def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
     return scaled / length.where(valid, torch.ones_like(length)), valid.squeeze(-1)
 
 
+def cosines(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``<a, b> / (||a|| ||b||)`` of every row in float64, ``(B,)``, and a mask of the rows in
+    which both vectors are finite and not zero.
+    """
+    unit_a, valid_a = unit(a)
+    unit_b, valid_b = unit(b)
+    return (unit_a * unit_b).sum(dim=-1), valid_a & valid_b
+
+
 def cosine(a: Tensor, b: Tensor) -> Measured:
     """Return the mean over samples of ``<a, b> / (||a|| ||b||)``, without any epsilon, in float64.
 
@@ -84,9 +93,7 @@ def cosine(a: Tensor, b: Tensor) -> Measured:
     >>> cosine(a, b)
     Measured(value=1.0, n=2, n_valid=1, reason='')
     """
-    unit_a, valid_a = unit(a)
-    unit_b, valid_b = unit(b)
-    return mean_of((unit_a * unit_b).sum(dim=-1), valid_a & valid_b, WITHOUT_ANGLE)
+    return mean_of(*cosines(a, b), WITHOUT_ANGLE)
 
 
 def normalised(credit: Tensor, floor: float = RMS_FLOOR) -> Tensor:

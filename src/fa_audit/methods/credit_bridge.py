@@ -104,7 +104,7 @@ class CreditBridge(Method):
         with torch.enable_grad():
             value = state.value(h.requires_grad_(), t, output_error(trace, labels))
             (slopes,) = torch.autograd.grad(value.sum(), h)
-        return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
+        return Credits(tuple(slopes[: network.depth]), slopes[0])
 
     def auxiliary_loss(
         self,

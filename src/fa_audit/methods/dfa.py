@@ -43,7 +43,7 @@ class DFA(Method):
 
     def projected(self, network: Network, signal: Tensor, state: Any) -> Credits:
         """Return credits that project `signal` ``(B, C)`` through the matrices in `state`."""
-        depth = len(network.blocks)
+        depth = network.depth
         shared = depth and network.width_of(0) == network.width_of(1)
         blocks = tuple(signal @ state[layer].T for layer in range(depth))
         return Credits(blocks, signal @ state[0 if shared else depth].T)

@@ -68,7 +68,7 @@ class DTP(Method):
         with torch.enable_grad():
             (top,) = loss_gradients(trace, labels, (trace.head_input,))
         descending = [network.read_gradient(top)]
-        for layer in reversed(range(len(network.blocks))):
+        for layer in reversed(range(network.depth)):
             h, above = network.read(trace.states[layer + 1]), descending[-1]
             through = (state[layer](h) - state[layer](h - self.eta * above)) / self.eta
             # The skip adds exactly `above`; h - (h - eta * above) would lose precision.

@@ -55,7 +55,7 @@ class DTPDRL(DTP):
         """Return the inverses of DTP, and a linear one from the logits to ``h_L``."""
         inverses = super().init_state(network, generator)
         with layer_seed(generator):
-            top = nn.Linear(network.classes, network.width_of(len(network.blocks)))
+            top = nn.Linear(network.classes, network.width_of(network.depth))
         return nn.ModuleList([*inverses.children(), top])
 
     @torch.no_grad()
@@ -95,7 +95,7 @@ def returned(network: Network, trace: Trace, state: Any, layer: int, move: Tenso
     """Return ``D_l(move)`` for ``l = layer``: the change of ``h_l``, ``(B, d)``, that the inverse
     gives for `move`, a change of ``h_{l+1}`` or, for the last l, of the logits.
     """
-    last = layer == len(network.blocks)
+    last = layer == network.depth
     v = trace.logits if last else network.read(trace.states[layer + 1])
     v = v.detach().to(move.dtype)
     found: Tensor = state[layer](v + move) - state[layer](v)

@@ -50,7 +50,7 @@ class DualPropagation(Method):
         """Return every pair's difference divided by -beta, ``(B, d)``, and the objective."""
         (top,) = loss_gradients(trace, labels, (trace.head_input,))
         differences, predicted = [-self.beta * top], []
-        for layer in reversed(range(len(network.blocks))):
+        for layer in reversed(range(network.depth)):
             h, above = trace.states[layer].detach(), differences[-1]
             plus, minus = self._moves(network, layer, h, above)
             up, down = (network.split(layer, s)[1] for s in (h + plus, h - minus))

@@ -45,7 +45,7 @@ class FA(Method):
         # The top credit is the true gradient; all lower ones go through random matrices.
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]
-        for layer in reversed(range(len(network.blocks))):
+        for layer in reversed(range(network.depth)):
             credit = credit @ state[layer]
             descending.append(credit)
         return Credits.bottom_up(reversed(descending), batch_mean=True)

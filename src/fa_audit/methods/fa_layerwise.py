@@ -15,14 +15,13 @@ Cost: as `usf`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fa_audit.methods.method import Network
-from fa_audit.methods.transport import Partners, Transported, partnered_weights
+from fa_audit.methods.transport import Partners, Transported
 
 
 class FALayerwise(Transported):
@@ -31,9 +30,3 @@ class FALayerwise(Transported):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return a partner B for every weight of blocks and head."""
         return Partners(network, generator)
-
-    def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Map every weight to its feedback partner in `state`."""
-        # state_dict() holds parameters (Kolen-Pollack's partners) and buffers (all other partners).
-        partners = state.state_dict()
-        return {weight: partners[name] for name, weight in partnered_weights(network)}

@@ -150,7 +150,7 @@ def overlaid(x: Tensor, label: Tensor) -> Tensor:
 def states_of(network: Network, x: Tensor) -> list[Tensor]:
     """Return ``h_0..h_L``, each with the graph of its own layer only, even for frozen layers."""
     states = [network.embed(of_unit_size(x).requires_grad_())]
-    for layer in range(len(network.blocks)):
+    for layer in range(network.depth):
         states.append(network.split(layer, of_unit_size(states[-1]).requires_grad_())[1])
     return states
 

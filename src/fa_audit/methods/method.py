@@ -211,7 +211,7 @@ def layer_seed(generator: torch.Generator) -> AbstractContextManager[None]:
 
 def state_widths(network: Network) -> list[int]:
     """Return the length ``d`` of the vector of every state ``h_0..h_L``."""
-    return [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
+    return [network.width_of(layer) for layer in range(network.depth + 1)]
 
 
 def output_error(trace: Trace, labels: Tensor) -> Tensor:

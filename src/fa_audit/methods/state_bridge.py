@@ -53,7 +53,7 @@ class StateBridge(Method):
             # flatten(0, 1) puts all samples of a block together: the labels repeat for each block.
             loss = F.cross_entropy(logits, labels.repeat(len(h)), reduction="sum")
             (slopes,) = torch.autograd.grad(loss, h)
-        return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
+        return Credits(tuple(slopes[: network.depth]), slopes[0])
 
     def auxiliary_loss(
         self,
@@ -83,7 +83,7 @@ def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
     their depths.
     """
     vectors, t = stacked_states(network, trace)
-    inputs = max(len(network.blocks), 1)
+    inputs = max(network.depth, 1)
     return vectors[:inputs], t[:inputs]
 
 

@@ -58,8 +58,12 @@ class Transported(Method):
     """A method whose gradients travel back through `partners` instead of the weights."""
 
     def partners(self, network: Network, state: Any) -> Mapping[nn.Parameter, Tensor]:
-        """Map every weight of `partnered_weights` to its partner of the same shape."""
-        raise NotImplementedError
+        """Map every weight of `partnered_weights` to its partner of the same shape; by default the
+        tensor of its name in `state`.
+        """
+        # state_dict() holds parameters (Kolen-Pollack's partners) and buffers (all other partners).
+        partners = state.state_dict()
+        return {weight: partners[name] for name, weight in partnered_weights(network)}
 
     def passing(self, network: Network, state: Any) -> FeedbackWeights:
         """Return a context in which gradients travel back through the partners."""
@@ -78,7 +82,7 @@ class Transported(Method):
             loss = F.cross_entropy(network.head(top), labels)
             (credit,) = torch.autograd.grad(loss, top)
             descending = [credit]
-            for layer in reversed(range(len(network.blocks))):
+            for layer in reversed(range(network.depth)):
                 h = trace.states[layer].detach().requires_grad_()
                 following = network.split(layer, h)[1]
                 (credit,) = torch.autograd.grad(following, h, credit)

@@ -62,6 +62,4 @@ class BatchNormCNN(Network):
         rows, columns = shapes[-1]
         connected = nn.Sequential(nn.Flatten(), nn.Linear(width * rows * columns, width), nn.ReLU())
         self.blocks = nn.ModuleList([*stages, connected] if depth else [])
-        self.head = nn.Sequential(
-            OrderedDict([("vector", Vector()), ("linear", nn.Linear(width, classes))])
-        )
+        self.head = nn.Sequential(OrderedDict(vector=Vector(), linear=nn.Linear(width, classes)))

@@ -48,6 +48,4 @@ class SmallResNet(Network):
         self.width, self.classes = width, classes
         self.embed = nn.Sequential(*_normalised_conv(image_shape[0], width), nn.ReLU())
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
-        self.head = nn.Sequential(
-            OrderedDict([("mean", Vector()), ("linear", nn.Linear(width, classes))])
-        )
+        self.head = nn.Sequential(OrderedDict(mean=Vector(), linear=nn.Linear(width, classes)))

@@ -58,7 +58,7 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
         # A frozen embedding has no graph, but the gradient at h_0 is still needed.
         embedded = embedded.detach().requires_grad_()
     states, residuals = [embedded], []
-    for layer in range(len(network.blocks)):
+    for layer in range(network.depth):
         h = states[-1].detach() if local else states[-1]
         # `split`, not the block itself, knows how the residual is added to the state.
         residual, following = network.split(layer, h)

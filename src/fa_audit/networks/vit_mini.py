@@ -91,9 +91,5 @@ class ViTMini(Network):
         self.width, self.classes = width, classes
         self.embed = PatchEmbedding(image_shape, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
-        parts = [
-            ("cls", Vector()),
-            ("norm", nn.LayerNorm(width)),
-            ("linear", nn.Linear(width, classes)),
-        ]
-        self.head = nn.Sequential(OrderedDict(parts))
+        norm, linear = nn.LayerNorm(width), nn.Linear(width, classes)
+        self.head = nn.Sequential(OrderedDict(cls=Vector(), norm=norm, linear=linear))

@@ -50,17 +50,14 @@ class Conformance:
 
     Attributes:
         name: the method's name.
+        passed: the names of the checks that it passes. If ``process`` fails, no other check runs.
         findings: the finding of every failed check, in the order of the checks; the first one may
             explain the others.
     """
 
     name: str
+    passed: list[str]
     findings: dict[str, str]
-
-    @property
-    def passed(self) -> list[str]:
-        """Return the names of the checks that the method passes."""
-        return [name for name in CHECKS if name not in self.findings]
 
 
 def check_method(method: str | type[Method] | Method) -> None:
@@ -90,14 +87,17 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
         AuditError: the method is unknown.
     """
     subject = _subject(method)
+    passed: list[str] = []
     findings: dict[str, str] = {}
     for name, check in tqdm(CHECKS.items(), "checks", disable=None, leave=False):
         error = _failure(check, subject)
-        if error:
-            findings[name] = f"{in_one_line(error, subject.method)}. {promise_of(check)}"
-            if name == "process":
-                break  # code that ends the process of that check would end this one, too
-    return Conformance(subject.name, findings)
+        if not error:
+            passed.append(name)
+            continue
+        findings[name] = f"{in_one_line(error, subject.method)}. {promise_of(check)}"
+        if name == "process":
+            break  # code that ends the process of that check would end this one, too
+    return Conformance(subject.name, passed, findings)
 
 
 def promise_of(check: Callable[[Subject], None]) -> str:

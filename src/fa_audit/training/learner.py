@@ -136,10 +136,9 @@ def build(
             f"method '{spec.method}': init_state returned {shortened(state)}; expected a"
             " torch.nn.Module that holds what the method keeps."
         )
-    depth = len(network.blocks)
-    if spec.frozen_blocks > depth:
+    if spec.frozen_blocks > network.depth:
         raise AuditError(
-            f"frozen_blocks: found {spec.frozen_blocks}; the network has {depth} blocks."
+            f"frozen_blocks: found {spec.frozen_blocks}; the network has {network.depth} blocks."
         )
     # Freeze after `init_state`, which must not see frozen parameters.
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
@@ -161,7 +160,7 @@ def _check_network(name: str, network: Network, classes: int, depth: int | None)
     with untouched(network), torch.no_grad():
         logits, states = network(torch.zeros(2, *network.image_shape), return_hidden=True)
         vectors = [tuple(network.read(h).shape) for h in states]
-    blocks = len(network.blocks)
+    blocks = network.depth
     widths = network.widths or (network.width,) * (blocks + 1)
     # Each entry has a name, the found value and the expected value.
     properties = [
@@ -208,7 +207,7 @@ def checked_credits(learner: Learner, x: Tensor, labels: Tensor, *, strict: bool
     if problem:
         raise AuditError(
             f"method '{learner.spec.method}': on a batch of {len(x)} its credits are {problem};"
-            f" expected {len(network.blocks)} for the blocks and 1 for the embedding, each"
+            f" expected {network.depth} for the blocks and 1 for the embedding, each"
             f" ({len(x)}, d) with d of {network.widths or network.width}, finite and of the"
             " network's type. Correct `credits`; fa_audit.testing.check_method finds more."
         )
@@ -216,7 +215,7 @@ def checked_credits(learner: Learner, x: Tensor, labels: Tensor, *, strict: bool
 
 
 def credits_problem(
-    network: Network, credits: Credits, rows: int, dtype: torch.dtype | None = None
+    network: Network, credits: Credits, rows: int, dtype: torch.dtype | None
 ) -> str:
     """Return what is wrong with the credits of a batch, or an empty text.
 
@@ -230,8 +229,8 @@ def credits_problem(
         return f"{type(credits).__name__}, not Credits"
     if not isinstance(credits.blocks, tuple | list):
         return f"a {type(credits.blocks).__name__} for the blocks, not a tuple"
-    if len(credits.blocks) != len(network.blocks):
-        return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
+    if len(credits.blocks) != network.depth:
+        return f"{len(credits.blocks)} for {network.depth} blocks"
     for layer, (name, a) in enumerate(credits.by_name().items()):
         if not isinstance(a, Tensor):
             return f"{type(a).__name__} for {name}"

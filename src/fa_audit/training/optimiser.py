@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-# The defaults of torch.optim.AdamW.
-_BETAS, _EPS = (0.9, 0.999), 1e-8
 MOMENTUM = 0.9
 # The moments: the tensors that each rule keeps for a parameter.
 _REMEMBERED = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "sgd": ("momentum",)}
@@ -36,8 +34,8 @@ class Optimiser:
         self,
         groups: Iterable[tuple[Iterable[Tensor], float, float]],
         lr: float,
-        rule: str = "adamw",
-        clips: Sequence[tuple[Sequence[Tensor], float]] = (),
+        rule: str,
+        clips: Sequence[tuple[Sequence[Tensor], float]],
     ) -> None:
         self.groups = [(list(parameters), decay, rate) for parameters, decay, rate in groups]
         device = self.parameters[0].device
@@ -52,14 +50,6 @@ class Optimiser:
     def parameters(self) -> list[Tensor]:
         """Return every parameter, in the order of the groups."""
         return [parameter for parameters, *_ in self.groups for parameter in parameters]
-
-    def restore(self, moments: dict[int, _Moments]) -> None:
-        """Load the saved `moments` of an interrupted training onto the parameters' device."""
-        parameters = self.parameters
-        for index, entry in moments.items():
-            # Tensors that were read from a file are on the CPU.
-            device = parameters[index].device
-            self.moments[index] = {name: tensor.to(device) for name, tensor in entry.items()}
 
     def zero_grad(self) -> None:
         """Drop every gradient."""
@@ -95,17 +85,17 @@ class Optimiser:
         """
         gradients = [parameter.grad for parameter in parameters]
         names = _REMEMBERED[self.rule]
-        columns = {name: [entry[name] for entry in moments] for name in names}
+        columns = [[entry[name] for entry in moments] for name in names]
         common: dict[str, Any] = {"lr": lr, "weight_decay": decay, "maximize": False, "fused": True}
         if self.rule == "sgd":
             # As in torch.optim.SGD, the momentum after one step is the first gradient: the momentum
             # starts at zero, and there is no dampening.
-            own = {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False}
-            sgd(parameters, gradients, columns["momentum"], **own, **common)
+            common |= {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False}
+            sgd(parameters, gradients, *columns, **common)
             return
-        averages, squares = columns["exp_avg"], columns["exp_avg_sq"]
-        own = {"beta1": _BETAS[0], "beta2": _BETAS[1], "eps": _EPS, "amsgrad": False}
-        adamw(parameters, gradients, averages, squares, [], columns["step"], **own, **common)
+        steps, averages, squares = columns
+        common |= {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False}  # torch's defaults
+        adamw(parameters, gradients, averages, squares, [], steps, **common)
 
     def _clip(self) -> None:
         # Gradients that two parameters share are scaled once.

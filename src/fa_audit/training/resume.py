@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.training.checkpoint import (
@@ -67,15 +66,11 @@ class Resume:
             )
             return None
         progress = json.loads(tensors.pop("progress").numpy().tobytes())
-        moments: dict[int, dict[str, Tensor]] = {}
         for name in list(tensors):
             if name.startswith("optimiser."):
                 _, index, moment = name.split(".")
-                moments.setdefault(int(index), {})[moment] = tensors.pop(name)
-        optimiser.restore(moments)
+                # Tensors that were read from a file are on the CPU.
+                tensor = tensors.pop(name).to(optimiser.lr.device)
+                optimiser.moments.setdefault(int(index), {})[moment] = tensor
         load_learner_tensors(learner, tensors)
         return progress
-
-    def clear(self) -> None:
-        """Remove the file; call this once the run's results are written."""
-        self.path.unlink(missing_ok=True)

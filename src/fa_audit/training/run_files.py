@@ -81,7 +81,7 @@ def train_run(
                 data_sha256=dataset.sha256,
             )
         # Clear the saved state only once the results are written.
-        resume.clear()
+        resume.path.unlink(missing_ok=True)
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:

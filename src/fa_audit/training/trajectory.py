@@ -64,9 +64,9 @@ def _value(name: str, fields: Mapping[str, str]) -> int | float | None:
 def check_history(
     history: Sequence[Mapping[str, float | int | None]],
     spec: RunSpec,
-    accuracy: float | None = None,
-    stopped_after: int | None = None,
-    where: str = "trajectory",
+    accuracy: float | None,
+    stopped_after: int | None,
+    where: str,
 ) -> None:
     """Check that a history has every epoch and state of its run, and ends with the reported
     accuracy.
