@@ -24,7 +24,7 @@ rule tidy_setting:
 rule tidy:
     """One tidy table over all settings."""
     input:
-        parts=lambda wildcards: [tidy_file(wildcards.name, s) for s in sorted(GRID.settings)],
+        parts=expand("results/tidy/{setting}/{{name}}.csv", setting=sorted(GRID.settings)),
     output:
         table="results/tidy/{name}.csv",
     log:

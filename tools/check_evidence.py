@@ -11,7 +11,6 @@ within the scatter of the measured seeds, if the scorecard's headline counts the
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Iterator
@@ -31,8 +30,10 @@ from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.cifar import cifar10
 from fa_audit.data.dataset import Dataset, load_dataset, save_dataset
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import FILE, Entry, Published, identity, read_published_file
+from fa_audit.experiments.published import FILE, Entry, Published, read_published_file
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.results.judging import NOT_RUN, combined
@@ -64,17 +65,6 @@ SEED = 42  # of the costly runs in MORE
 # Fractions of the measured number: differences up to LEAST are ignored; USUAL is the scatter
 # assumed if fewer than three seeds were measured.
 LEAST, USUAL = 1e-3, 0.05
-
-
-def used(published: Published, tidy: Tidy) -> list[RunKey]:
-    """Return the measured runs that reproduce a published number, whichever script they follow."""
-    wanted = set()
-    for key in published.run_keys():
-        for script in published.scripts:
-            wanted.add(identity(published.spec(key, script), key.seed))
-    rows = tidy.runs.to_dict("records")
-    same = (row for row in rows if identity(json.loads(row["spec"]), row["seed"]) in wanted)
-    return [RunKey(*(row[name] for name in KEY)) for row in same]
 
 
 def chosen(keys: list[RunKey]) -> list[RunKey]:
@@ -193,7 +183,8 @@ def main() -> None:
         )
     published, tidy = read_published_file(ROOT / FILE), read_measured(MEASURED)
     dataset = cifar10(options.data)
-    keys = chosen(sorted(used(published, tidy)))
+    grid = read_grid(load_config(ROOT / "configs/measured.yaml")[0])
+    keys = chosen(published.run_keys_in(grid))
     recorded = tidy.work.set_index(KEY).loc[keys]["data_sha256"].dropna()
     if set(recorded) - {dataset.sha256}:
         raise AuditError(

@@ -34,8 +34,6 @@ from fa_audit.results.tidy import (
     write_tables,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     """Audit one run against the existing baselines; return the path of the JSON. A JSON that is

@@ -19,7 +19,6 @@ from fa_audit.experiments.paths import (
     RunKey,
     data_file,
     run_files,
-    tidy_file,
 )
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.artefacts import KINDS
@@ -199,6 +198,6 @@ def rest_of(settings):
         *network_files(networks),
         *run_files("baselines", "json", [key for key in networks if key not in keys]),
         *run_files("audits", "json", keys),
-        *(tidy_file(name, setting) for setting in settings for name in TIDY),
-        *(f"results/tidy/{setting}/audits.json" for setting in settings),
+        *expand("results/tidy/{setting}/{name}.csv", setting=settings, name=TIDY),
+        *expand("results/tidy/{setting}/audits.json", setting=settings),
     ]

@@ -24,10 +24,10 @@ from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.data import DATASETS
 from fa_audit.experiments.spec import (
     IN_A_FILE,
-    LARGEST,
     LARGEST_OPTION,
     OWN_OPTIONS,
     PAPER,
+    Seed,
     parse_run,
     short_number,
 )
@@ -92,7 +92,6 @@ ModelName = Annotated[
 ]
 Text = Annotated[str, Field(min_length=1)]
 Option = int | float | bool | str
-Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -9,7 +9,8 @@ Imports no torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 from fa_audit.core.files import digest_of
 from fa_audit.core.registry import entry_of
@@ -35,22 +36,19 @@ def run_code(stage: str, spec: RunSpec) -> str:
     return code_digest(stage, method, entry_of("architecture", ARCHITECTURES, spec.architecture))
 
 
-@dataclass(frozen=True)
+# eq=False: the caches tell objects apart, not grids.
+@dataclass(frozen=True, eq=False)
 class Origins:
     """The origins that a configuration's results should have if they are up to date."""
 
     grid: Grid
     thresholds: Mapping[str, float]
-    # A cache, because audits share baselines and figures share settings.
-    _cache: dict[RunKey | str, str] = field(default_factory=dict)
 
+    @cache  # noqa: B019 a process has one grid; audits share baselines, and figures share settings
     def network(self, key: RunKey) -> str:
         """Return the digest of a network's specification and the code of its training and data."""
-        if key not in self._cache:
-            spec = self.grid.spec(key)
-            parts = [spec.digest, run_code("train", spec), data_code(spec.dataset)]
-            self._cache[key] = digest_of(parts)
-        return self._cache[key]
+        spec = self.grid.spec(key)
+        return digest_of([spec.digest, run_code("train", spec), data_code(spec.dataset)])
 
     def networks(self, key: RunKey) -> list[RunKey]:
         """Return the networks that an audit reads: the audited one, then its baselines."""
@@ -69,9 +67,8 @@ class Origins:
             parts.append([*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)])
         return digest_of([codes, dict(self.thresholds), parts])
 
+    @cache  # noqa: B019
     def tidy(self, setting: str) -> str:
         """Return the digest of everything that a setting's tidy tables are made from."""
-        if setting not in self._cache:
-            keys = self.grid.setting(setting).run_keys("runs")
-            self._cache[setting] = digest_of([code_digest("tidy_setting"), self.audits(keys)])
-        return self._cache[setting]
+        keys = self.grid.setting(setting).run_keys("runs")
+        return digest_of([code_digest("tidy_setting"), self.audits(keys)])

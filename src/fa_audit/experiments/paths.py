@@ -74,11 +74,6 @@ def data_file(dataset: str) -> str:
     return f"results/data/{dataset}.safetensors"
 
 
-def tidy_file(name: str, setting: str = "") -> str:
-    """Return the path of the tidy table `name` (one of `TIDY`), of one setting or else of all."""
-    return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
-
-
 def evidence_files(settings: Iterable[str]) -> list[str]:
     """Return the paths of every setting's `EVIDENCE`, which figures and tables read."""
     return [f"results/tidy/{setting}/{name}" for setting in settings for name in EVIDENCE]

@@ -18,12 +18,12 @@ from pydantic import Field, model_validator
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.provided import provided
 from fa_audit.core.validation import Different, Strict, validated
-from fa_audit.experiments.config import RunName, Seed, Text
+from fa_audit.experiments.config import RunName, Text
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.experiments.spec import SAMPLES
+from fa_audit.experiments.spec import SAMPLES, Seed
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
 

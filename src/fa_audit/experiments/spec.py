@@ -184,7 +184,7 @@ LARGEST = 2**31 - 1
 SAMPLES = (256, 1024)
 # Text without line breaks, control characters and direction marks: it is printed on one line.
 Text = Annotated[str, Field(pattern=r"^(?:[^\p{C}\p{Z}]| )*$")]
-_Seed = Annotated[int, Field(ge=0, le=LARGEST)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST)]
 _OptionNumber = (
     Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)]
 )
@@ -236,7 +236,7 @@ class RunSpec:
     architecture_options: tuple[tuple[str, Any], ...] = ()
     method: Text
     penalty: Annotated[float, Field(ge=0)] = 0.0
-    frozen_blocks: _Seed = 0
+    frozen_blocks: Seed = 0
     shallow: bool = False
     random_targets: bool = False
     epochs: Annotated[
@@ -260,7 +260,7 @@ class RunSpec:
             "a method's own nets decay only if its rule says so",
         ),
     ] = 0.01
-    seed: _Seed = 42
+    seed: Seed = 42
     optimiser: Annotated[
         Literal["adamw", "sgd"],
         Field(description="adamw, or sgd with momentum 0.9"),
@@ -291,7 +291,7 @@ class RunSpec:
         float,
         Field(ge=0, lt=1, description="fraction of the training set held out for model selection"),
     ] = 0.0
-    snapshot: _Seed | None = None
+    snapshot: Seed | None = None
     monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
