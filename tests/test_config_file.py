@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from projects import ROOT, copy_sources, snakemake
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.config_file import LineOf, load_config, typed
+from fa_audit.experiments.config_file import LineOf, load_config, select_settings, typed
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.artefacts import KINDS
@@ -119,6 +119,17 @@ def test_settings_are_selected_from_a_file_beside_or_above(tmp_path, monkeypatch
         (tmp_path / "inner/mine.yaml").write_text(f"settings:\n  a: {{select: '{wrong}'}}\n")
         with pytest.raises(AuditError, match=r"mine.yaml, line 2: settings\.a\.select: "):
             load_config("inner/mine.yaml")
+
+
+def test_of_several_files_the_one_that_selects_says_where_to_look(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "second/base.yaml").write_text(TEXT.replace("-1", "1"))
+    (tmp_path / "second/mine.yaml").write_text("settings:\n  a: {select: base.yaml}\n")
+    merged = {"settings": {"a": {"select": "base.yaml"}}}
+    select_settings(merged, "first/config.yaml", load_config("second/mine.yaml")[1])
+    assert merged == load_config("second/mine.yaml")[0]
 
 
 def test_numbers_inside_a_value_of_the_command_line_are_numbers():

@@ -66,8 +66,9 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
 
     Args:
         config: as read from a file, not checked yet.
-        path: path of that file; FILE lies in its folder or in one above.
-        line_of: receives the lines of the selected settings' values.
+        path: path of that file. FILE lies in its folder or in one above; if `line_of` knows the
+            file of a ``select``, in the folder of that one or above.
+        line_of: the lines of values; receives those of the selected settings.
 
     Raises:
         AuditError: there is no such file, or no such setting in it.
@@ -79,10 +80,12 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
     for name, entry in settings.items():
         if not isinstance(entry, dict) or "select" not in entry:
             continue
-        where = f"{line_of(f'settings.{name}') or path}: settings.{name}.select"
+        line = line_of(f"settings.{name}.select")
+        where = f"{line or path}: settings.{name}.select"
         source, _, selected = str(entry["select"]).partition(":")
         selected = selected or str(name)
-        content, lines = parsed(_file_above(path, source, where))
+        # Several files may make up a configuration: look beside the one that says `select`.
+        content, lines = parsed(_file_above(line.rpartition(", line ")[0] or path, source, where))
         known = content.get("settings")
         found = known.get(selected) if isinstance(known, dict) else None
         if not isinstance(found, dict):
@@ -95,9 +98,9 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
         whole = found | entry | {"select": None}
         settings[name] = {key: value for key, value in whole.items() if value is not None}
         prefix = f"settings.{selected}."
-        for place, line in lines.items():
+        for place, found_at in lines.items():
             if place.startswith(prefix):
-                line_of.setdefault(f"settings.{name}.{place.removeprefix(prefix)}", line)
+                line_of.setdefault(f"settings.{name}.{place.removeprefix(prefix)}", found_at)
 
 
 def _file_above(path: str | Path, name: str, where: str) -> str:
