@@ -84,6 +84,12 @@ def test_every_format_reads_back_as_the_same_table(kind):
     assert text.count(r"\caption{A\_B \& 100\% {[}x].}\label{tab:x}") == 1
 
 
+def test_an_abbreviation_does_not_end_the_caption():
+    text = to_latex(Table("FA vs. DFA, e.g. on digits. Accuracy: a mean. n: 3.", ("x",), ()))
+    assert r"\caption{FA vs. DFA, e.g. on digits.}" in text
+    assert r"\footnotesize Accuracy: a mean. n: 3.}" in text
+
+
 def test_every_table_compiles_in_a_column_of_a_paper(tmp_path):
     runs = dict.fromkeys([*[*METHODS][:10], LONG], EXPLODED)
     rows = [several(runs, setting=name, depth=depth) for name, depth in (("a", 4), ("b_2", 12))]

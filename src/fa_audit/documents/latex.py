@@ -13,6 +13,7 @@ from fa_audit.documents.document import Document, capital
 from fa_audit.documents.formats import Dialect, Table, one_line, rendered, right_aligned
 
 _NEEDS = r"% needs \usepackage{booktabs,graphicx}"
+_SENTENCE_END = re.compile(r"(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)\. ")  # no abbreviation's end
 LONG = 40  # a column breaks into lines if one of its texts has more characters
 _SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
@@ -72,11 +73,11 @@ def to_latex(table: Table) -> str:
     The first sentence of ``table.caption`` becomes the LaTeX caption, the others become the notes.
     The label is ``tab:NAME``; the origin is a comment.
     """
-    title, stop, notes = one_line(table.caption).partition(". ")
+    title, *notes = _SENTENCE_END.split(one_line(table.caption), maxsplit=1)
     lines = [f"% {comment}" for comment in table.origin.split("; ") if comment]
     lines += [_NEEDS, r"\begin{table}[htbp]", r"\centering\small"]
     if title:
-        caption = escape_latex(title + stop.strip())
+        caption = escape_latex(title + "." * len(notes))
         label = rf"\label{{tab:{table.name}}}" if table.name else ""
         lines.append(rf"\caption{{{caption}}}{label}")
     kinds = ""
@@ -87,8 +88,8 @@ def to_latex(table: Table) -> str:
     lines += [rf"{_BEGIN}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
     header, *body = [map(escape_latex, table.columns), *rendered(table, _LATEX)]
     lines += [_row(header), r"\midrule", *map(_row, body), r"\bottomrule", r"\end{tabular}}"]
-    if notes:
-        lines.append(rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(notes)}}}")
+    for text in notes:
+        lines.append(rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {escape_latex(text)}}}")
     return "\n".join([*lines, r"\end{table}", ""])
 
 
