@@ -9,9 +9,8 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,6 @@ from fa_audit.core.files import sha256_of
 from fa_audit.documents.formats import escape_markdown
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import read_costs
-from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, RunKey
 from fa_audit.experiments.plan import hours_text
 from fa_audit.experiments.published import FILE, read_published_file
@@ -37,12 +35,12 @@ from fa_audit.results.scorecard_texts import mean_text, our_text
 from fa_audit.results.tidy import read_table
 
 MEASURED = Path("reference/measured")  # relative to the root, as figures record it
-DOCUMENTS = {  # document -> configurations, their audits, and the prefix of the artefacts shown
-    "reproduction": [("configs/measured.yaml", MEASURED, "")],
-    "findings": [("configs/findings.yaml", MEASURED, "")],
-    "board": [("configs/board.yaml", Path("reference/field"), "")],
+DOCUMENTS = {  # document -> configuration and audits
+    "reproduction": ("configs/measured.yaml", MEASURED),
+    "findings": ("configs/findings.yaml", MEASURED),
+    "board": ("configs/board.yaml", Path("reference/field")),
 }
-SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"))
+SECTIONS = {"claims": "The paper's claims", "differences": "Different, and why"}
 NOT_RUN_COLUMNS = ("published numbers", "missing runs", "hours to train")
 SAMPLES = (128, 1024, 2048)  # the counts in samples.csv that the table shows
 OF_RUN, STATES, RHO = ["setting", "run", "n", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
@@ -68,64 +66,44 @@ def make(name: str, folder: Path) -> dict[str, str]:
     """Write a document's tables and figures to a folder; for the reproduction also the scorecard.
 
     Returns:
-        Parts of the document by name: a link to every picture (`NAME.png`) and the text of every
-        table, or a note if their settings were not run.
+        A link to every picture, by its file's name.
     """
-    parts = {}
-    for source, tidy, prefix in DOCUMENTS[name]:
-        config, line_of = load_config(ROOT / source)
-        for section in ("figures", "tables"):
-            config[section] = {
-                key: entry
-                for key, entry in config.get(section, {}).items()
-                if key.startswith(prefix)
-            }
-        grid = read_grid(config, KINDS, line_of)
-        for artefact, problem in artefacts_from(config, grid, tidy, folder):
-            section, _, key = artefact.partition("/")
-            entry = config[section][key]
-            absent = problem and _absent(entry, grid, tidy)
-            if problem and not absent:
-                raise SystemExit(f"{artefact}: {problem}")
-            if section == "figures":
-                parts[f"{key}.png"] = absent or f"![{entry['title']}]({name}/{key}.png)\n"
-            elif absent:
-                parts[key] = absent
+    links = {}
+    source, tidy = DOCUMENTS[name]
+    config, line_of = load_config(ROOT / source)
+    grid = read_grid(config, KINDS, line_of)
+    for artefact, problem in artefacts_from(config, grid, tidy, folder):
+        if problem:
+            raise SystemExit(f"{artefact}: {problem}")
+        section, _, key = artefact.partition("/")
+        if section == "figures":
+            title = config["figures"][key]["title"]
+            links[f"{key}.png"] = f"![{title}]({name}/{key}.png)\n"
     if name == "reproduction":
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
         rows = folder / "scorecard.csv"
-        picture, origin = (
-            draw(read_table(rows), title="Scorecard"),
-            f"scorecard.csv {sha256_of(rows)}",
-        )
-        save(picture, folder / "figures/scorecard.png", origin)
-    return parts
+        picture = draw(read_table(rows), title="Scorecard")
+        save(picture, folder / "figures/scorecard.png", f"scorecard.csv {sha256_of(rows)}")
+    return links
 
 
-def _absent(entry: Mapping[str, Any], grid: Grid, tidy: Path) -> str:
-    """Say which settings of a figure or table were not run; empty if all were."""
-    absent = [setting for setting in grid.named(entry["settings"]) if not (tidy / setting).exists()]
-    return f"*Not run yet: {', '.join(absent)}.*\n" if absent else ""
-
-
-def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path, str]]:
+def texts(name: str, folder: Path, links: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the path and the new text of a document, and of the tables and CSV that it links to."""
     document = ROOT / f"docs/{name}.md"
     text = document.read_text(encoding="utf-8")
-    tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
-    shown = parts | {table: chosen(table, _rows(text)) for table, text in tables.items()}
+    shown = dict(links)
+    for path in folder.glob("tables/*.md"):
+        table = path.read_text(encoding="utf-8")
+        shown[path.stem] = chosen(path.stem, _rows(table))
+        if f"]({name}/{path.name})" in text:
+            yield ROOT / f"docs/{name}/{path.name}", table
     if name == "findings":
         shown["samples"] = by_samples()
     if name == "reproduction":
         shown |= from_scorecard(folder)
-        yield (
-            ROOT / "docs/reproduction/scorecard.csv",
-            (folder / "scorecard.csv").read_text(encoding="utf-8"),
-        )
-    pages = parts | tables
-    linked = (table for table in pages if f"]({name}/{table}.md)" in text)
-    yield from ((ROOT / f"docs/{name}/{table}.md", pages[table]) for table in linked)
+        rows = (folder / "scorecard.csv").read_text(encoding="utf-8")
+        yield ROOT / "docs/reproduction/scorecard.csv", rows
     yield document, filled(text, {table: shown[table] for table in MARK.findall(text)}, document)
 
 
@@ -133,22 +111,14 @@ def from_scorecard(folder: Path) -> dict[str, str]:
     """Return the scorecard's headline, claims, differences and scripts, and what was not run, as
     Markdown.
     """
-    text, rows = (
-        (folder / "scorecard.md").read_text(encoding="utf-8"),
-        counted(read_table(folder / "scorecard.csv")),
-    )
+    text = (folder / "scorecard.md").read_text(encoding="utf-8")
+    rows = read_table(folder / "scorecard.csv")
     headline, _, released, *_ = text.splitlines()
-    parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
-    named = {
-        name: next(part for title, part in parts.items() if title.startswith(begin))
-        for name, begin in SECTIONS
-    }
-    return {
-        "sum": f"**{headline}** {released}",
-        "scripts": scripts(read_table(folder / "scorecard.csv")),
-        **{name: _rows(part) for name, part in named.items()},
-        "not_run": not_run(rows[rows["verdict"] == NOT_RUN]),
-    }
+    found = {"sum": f"**{headline}** {released}", "scripts": scripts(rows)}
+    for name, begin in SECTIONS.items():
+        found[name] = _rows(text.partition(f"\n## {begin}")[2].partition("\n## ")[0])
+    rows = counted(rows)
+    return found | {"not_run": not_run(rows[rows["verdict"] == NOT_RUN])}
 
 
 def not_run(rows: pd.DataFrame) -> str:
@@ -196,29 +166,27 @@ def by_samples() -> str:
     """Return the reference gradient and D2 by run and number of samples, as Markdown."""
     table = read_table(MEASURED / "samples.csv")
     table["run"] = table["setting"] + " " + table["run"]
-    rows = [
-        [run, str(samples), f"{np.log10(group['grad_norm_last']).median():.2f}"]
-        + [
-            f"{group[column].sum()}/{len(group)}"
-            for column in ("fires_at_published_floor", "fires")
-        ]
-        for (run, samples), group in table[table["samples"].isin(SAMPLES)].groupby(
-            ["run", "samples"], sort=False
-        )
-    ]
-    return markdown(
-        ["run", "samples", r"log10 \|\|g\_L\|\|", "D2 fires, floor 1e-7", "D2 fires, scaled floor"],
-        rows,
-    )
+    table = table[table["samples"].isin(SAMPLES)]
+    rows = []
+    for (run, samples), group in table.groupby(["run", "samples"], sort=False):
+        cells = [run, str(samples), f"{np.log10(group['grad_norm_last']).median():.2f}"]
+        for column in ("fires_at_published_floor", "fires"):
+            cells.append(f"{group[column].sum()}/{len(group)}")
+        rows.append(cells)
+    heads = ["run", "samples", r"log10 \|\|g\_L\|\|"]
+    return markdown([*heads, "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
 
 
 def chosen(name: str, text: str) -> str:
     """Return a Markdown table with only the `COLUMNS` that docs/findings.md shows."""
-    lines = [
-        [cell.strip() for cell in line.strip("|\n").split(" | ")] for line in text.splitlines()
-    ]
-    kept = [index for index, head in enumerate(lines[0]) if head in COLUMNS.get(name, lines[0])]
-    return "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
+    if name not in COLUMNS:
+        return text
+    kept, lines = [], ""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|\n").split(" | ")]
+        kept = kept or [index for index, head in enumerate(cells) if head in COLUMNS[name]]
+        lines += f"| {' | '.join(cells[index] for index in kept)} |\n"
+    return lines
 
 
 def _rows(text: str) -> str:
@@ -233,12 +201,11 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
     with contextlib.chdir(ROOT):
         for name in DOCUMENTS:
             with tempfile.TemporaryDirectory() as temporary:
-                parts = make(name, folder := Path(temporary))
-                yield from texts(name, folder, parts)
-                figures = sorted(folder.glob("figures/*.png"))
-                yield from (
-                    (ROOT / "docs" / name / figure.name, figure.read_bytes()) for figure in figures
-                )
+                folder = Path(temporary)
+                links = make(name, folder)
+                yield from texts(name, folder, links)
+                for figure in sorted(folder.glob("figures/*.png")):
+                    yield ROOT / "docs" / name / figure.name, figure.read_bytes()
 
 
 def alike(old: bytes, new: bytes) -> bool:
@@ -247,14 +214,11 @@ def alike(old: bytes, new: bytes) -> bool:
     """
     if not new.startswith(b"\x89PNG"):
         return old == new
-    (before, inputs), (after, now) = (
-        _seen(Image.open(io.BytesIO(picture))) for picture in (old, new)
-    )
-    return (
-        inputs == now
-        and before.shape == after.shape
-        and bool((abs(before - after) > 32).mean() < 1e-4)
-    )
+    before, inputs = _seen(Image.open(io.BytesIO(old)))
+    after, now = _seen(Image.open(io.BytesIO(new)))
+    if inputs != now or before.shape != after.shape:
+        return False
+    return bool((abs(before - after) > 32).mean() < 1e-4)
 
 
 def _seen(picture: Image.Image) -> tuple[np.ndarray, str]:
