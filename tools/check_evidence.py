@@ -89,7 +89,8 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
     key = {name: getattr(measured, name) for name in KEY}
     about = {"spec": measured.spec, "baseline_runs": measured.baseline_runs}
     with tempfile.TemporaryDirectory() as folder:
-        save_checkpoint(run.learner, path := Path(folder) / "checkpoint.safetensors")
+        path = Path(folder) / "checkpoint.safetensors"
+        save_checkpoint(run.learner, path)
         digest = sha256_of(path)
     again = report.replace(**key, **about, stopped_after=run.stopped_after)
     return digest, again, [key | state for state in run.history]
@@ -133,7 +134,8 @@ def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> Ou
     keys = sorted(keys, key=lambda key: -audits[key].seconds)
     found, states = [], []
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs) as pool:
-        save_dataset(dataset, data := Path(folder) / "cifar10.safetensors")
+        data = Path(folder) / "cifar10.safetensors"
+        save_dataset(dataset, data)
         started = [pool.submit(trained_again, audits[key], data) for key in keys]
         for key, job in zip(keys, started, strict=True):
             digest, audited, history = job.result()

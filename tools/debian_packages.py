@@ -80,14 +80,16 @@ def main(group: str) -> int:
     if not missing():
         return 0
     names = " and ".join(packages)
-    if reason := obstacle():
+    reason = obstacle()
+    if reason:
         print(
             f"fa-audit: test-{group} skipped: {', '.join(missing())} not found (packages {names}),"
             f" and {reason}"
         )
         return SKIPPED
     print(f"fa-audit: installing {names}", flush=True)
-    if reason := install(packages):
+    reason = install(packages)
+    if reason:
         print(f"fa-audit: test-{group} skipped: {names} could not be installed ({reason})")
         return SKIPPED
     return 0

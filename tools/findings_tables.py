@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -57,9 +58,8 @@ def with_derived(tidy: Tidy) -> pd.DataFrame:
     blocks.
     """
     keys = list(KEY)
-    runs = (
-        tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys).sort_index()
-    )
+    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
+    runs = runs.set_index(keys).sort_index()
     layers = tidy.layers.sort_values([*keys, "layer"])
     first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
     deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32_at_input"].mean()
@@ -89,14 +89,9 @@ BASELINES_NOTE = (
 def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return every method's accuracy and the accuracies of its baselines."""
     runs = tidy.runs.astype({column.quantity: float for column in BASELINES})
-    rows = by_setting(tidy)
-    return run_table(
-        replace(tidy, runs=runs),
-        BASELINES,
-        rows=rows,
-        caption=f"{title}. {BASELINES_NOTE}",
-        labels=labels,
-    )
+    rows, caption = by_setting(tidy), f"{title}. {BASELINES_NOTE}"
+    shown = replace(tidy, runs=runs)
+    return run_table(shown, BASELINES, rows=rows, caption=caption, labels=labels)
 
 
 TITLES = {name: CHECKS[name].title for name in FOUR.checks}
@@ -110,29 +105,16 @@ def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Tab
     """Return for every setting how often each of the four checks fires, and how often it is the
     only one.
     """
-    fires = (
-        tidy.runs[[f"{check}_fires" for check in TITLES]]
-        .astype("boolean")
-        .fillna(False)
-        .astype(bool)
-    )
+    fires = tidy.runs[[f"{check}_fires" for check in TITLES]].eq(True)
     fires.columns = list(TITLES)
     alone = fires.mul(fires.sum(axis=1) == 1, axis=0)
-    long = [
-        table.assign(setting=tidy.runs["setting"]).melt("setting", var_name="check")
-        for table in (fires, alone)
-    ]
-    values = long[0].rename(columns={"value": "fires"}).assign(audits=1, alone=long[1]["value"])
-    values = values.groupby(["setting", "check"])[["audits", "fires", "alone"]].sum()
-    values = values.loc[
-        [(setting, check) for setting in tidy.settings for check in TITLES]
-    ].reset_index()
-    rows = tuple(
-        (
-            labels.get(row.setting, row.setting),
-            TITLES[row.check],
-            *(f"{n}/{row.audits}" for n in (row.fires, row.alone)),
-        )
-        for row in values.itertuples()
-    )
-    return Table(f"{title}. {DECIDING_NOTE}", ("setting", "check", "fires", "alone"), rows, values)
+    rows, values = [], []
+    for setting, check in product(tidy.settings, TITLES):
+        own = tidy.runs["setting"] == setting
+        audits, fired, only = own.sum(), fires.loc[own, check].sum(), alone.loc[own, check].sum()
+        name = labels.get(setting, setting)
+        rows.append((name, TITLES[check], f"{fired}/{audits}", f"{only}/{audits}"))
+        values.append((setting, check, audits, fired, only))
+    table = pd.DataFrame(values, columns=["setting", "check", "audits", "fires", "alone"])
+    heads = ("setting", "check", "fires", "alone")
+    return Table(f"{title}. {DECIDING_NOTE}", heads, tuple(rows), table)

@@ -66,16 +66,12 @@ def facts() -> dict[str, str]:
     networks, audits = grid.all_run_keys(), grid.run_keys("runs")
     costs = read_costs(ROOT / "benchmarks/costs.json")
     plan = plan_table(grid, costs, dict.fromkeys(networks, True), dict.fromkeys(audits, True))
-    rows = [line.replace("in all", "all").split() for line in plan.splitlines()]
-    cpu = {
-        row[0]: float(row[-2].strip("~"))
-        for row in rows
-        if len(row) > 5 and row[-2].strip("~")[0].isdigit()
-    }
-    small = cpu["all"] - sum(cpu[name] for name in LARGE)
+    rows = re.findall(r"^(in all|\w+) .* ~?([\d.]+) +\S+$", plan, re.MULTILINE)
+    cpu = {name: float(hours) for name, hours in rows}
+    small = cpu["in all"] - sum(cpu[name] for name in LARGE)
     return {
         "sum": headline,
-        "hours": f"On one CPU core the full grid takes about {cpu['all']:,.0f} hours"
+        "hours": f"On one CPU core the full grid takes about {cpu['in all']:,.0f} hours"
         f" ({small:,.0f} without BatchNorm CNN and ViT-Mini), the main audit"
         f" {cpu['main_audit']:.0f} hours.",
     }
