@@ -94,6 +94,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     Raises:
         AuditError: the model is not a `torch.nn.Module`, is compiled by torch.jit, or fails.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
     # 1 block holds 33 % of the layers; states at 1, 3
