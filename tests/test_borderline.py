@@ -103,6 +103,7 @@ def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     assert unpaired.borderline and not paired.borderline
     samples = sum(len(labels) for _, labels in batches())
     assert depth().interval == depth(test_samples=samples).interval
+    assert depth(test_samples=np.int64(samples)).interval == depth().interval
     # A loss that is not recognised as a cross-entropy, too.
     given = {"loss_fn": lambda logits, labels: F.cross_entropy(logits, labels)}
     assert depth(**given).interval == depth(test_samples=samples).interval

@@ -139,6 +139,20 @@ def test_texts_are_printed_as_they_are_unless_they_are_no_formula():
     style.check_texts(["", "$5", r"\$5 and \$6", r"$\alpha$", "50 %_é"])
 
 
+def test_runs_with_one_label_have_entries_of_their_own():
+    called = style.names(
+        ["bp", "dfa", "dfa+lr1e-2", "fa"], {"dfa": "DFA", "dfa+lr1e-2": "DFA", "fa": "bp"}
+    )
+    shown = [called.get(run, run) for run in ("bp", "dfa", "dfa+lr1e-2", "fa")]
+    assert shown[:2] == ["bp", "DFA"] and len({*shown}) == 4 and "dfa+lr1e-2" in shown[2]
+
+
+def test_a_network_without_a_finite_number_is_drawn():
+    nothing = dict.fromkeys(("growth", "grad_norm", "cosine"), np.nan)
+    tidy = settings_of("layers", {"dfa": {}})
+    assert_readable(drawn("layers", replace(tidy, layers=tidy.layers.assign(**nothing))))
+
+
 @pytest.mark.parametrize(
     ("kind", "panel", "column", "table"),
     [("audit_overview", 0, "max_growth", "runs"), ("credit_layers", 2, "grad_norm", "layers"),

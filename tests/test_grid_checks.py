@@ -56,7 +56,6 @@ MISTAKES = [
     ({}, "top level", "settings"),
     (demo(monitor={"stop_on": ["D3"]}), "monitor.stop_on.0", "'D3'"),
     (demo(labels={"dffa": "DFA"}), "labels", "'dffa'"),
-    (demo(labels={"bp": "BP", "dfa": "BP"}), "labels.dfa", "'bp'"),
     (figure(settings=["dem"]), "figures.trajectories", "'dem'"),
     (figure(runs=["bp+frozen"]), "figures.trajectories", "'bp+frozen'"),
     (figure("trajektories"), "figures.trajektories", "'trajectories'"),

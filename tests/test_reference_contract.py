@@ -53,6 +53,8 @@ def test_the_limits_of_the_three_checks_decide(case, limits, options, fires):
     assert [check["fires"] for check in report["diagnostics"].values()] == fires
     with pytest.raises(AuditError, match="give one of the two"):
         FAProtocol(*case, *limits, **options, thresholds=DiagnosticThresholds())
+    unset = FAProtocol(*case, *limits, **options, thresholds=None, sample=None)
+    assert unset.run(0.1, accuracy(*case)) == report
 
 
 def test_the_four_check_package_s_functions(case):

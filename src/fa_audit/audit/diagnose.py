@@ -146,7 +146,9 @@ def diagnose(
         sample, over = (first or batches or others)[0], others or batches
         measured = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
-            check_count("layer_for_stability", layer_for_stability, 0, network.depth)
+            layer_for_stability = check_count(
+                "layer_for_stability", layer_for_stability, 0, network.depth
+            )
         check_credit_arguments(credits, draw, directions, blocks, network)
         credit = CreditReport()
         # The user's credit function may fail, so it runs before the long part of the audit.

@@ -72,11 +72,14 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def check_count(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    """Raise an `AuditError` if a value is no integer from `least` to `most`."""
+def check_count(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """Return an integer, also one of numpy, as int; raise an `AuditError` if a value is no integer
+    from `least` to `most`.
+    """
     if not is_count(value) or not least <= value <= most:
         limits = f">= {least}" if most == math.inf else f"{least}..{most}"
         raise AuditError(f"{name}: found {shortened(value)}; expected an integer {limits}.")
+    return int(value)
 
 
 def fraction(name: str, value: Any) -> float | None:
@@ -120,7 +123,7 @@ def paired(
         AuditError: `samples` is not an integer >= 1, or the hits do not match the accuracies.
     """
     if samples is not None:
-        check_count("test_samples", samples, 1)
+        samples = check_count("test_samples", samples, 1)
     if hits is None:
         return samples, None
     try:
@@ -156,6 +159,12 @@ def check_credit_arguments(
         AuditError: an argument has a wrong type or value, or `draw` or `blocks` is given without
             `credits`.
     """
+    for name, function in {"credits": credits, "draw": draw}.items():
+        if function is not None and not callable(function):
+            raise AuditError(
+                f"{name}: found {shortened(function)}; expected a function that returns a credit"
+                " for every block."
+            )
     check_count("directions", directions, 1, _MOST_DIRECTIONS)
     if blocks is not None:
         # A single number is refused: blocks=3 may mean block 3 or three blocks.
@@ -188,6 +197,11 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
     Raises:
         AuditError: iterating over them fails.
     """
+    if not isinstance(batches, Iterable):
+        raise AuditError(
+            f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs"
+            " (x, labels)."
+        )
     # Shuffling draws from these generators, and must not change a training that goes on.
     streams = []
     for owner in (batches, getattr(batches, "sampler", None)):
@@ -197,10 +211,7 @@ def take_batches(name: str, batches: Any, most: int | None = BATCHES) -> list[An
     try:
         return list(islice(batches, most))
     except Exception as error:  # external code may raise anything
-        raise AuditError(
-            f"{name}: iterating over it fails: {first_line(error)}; expected a list or a DataLoader"
-            " of pairs (x, labels)."
-        ) from error
+        raise AuditError(f"{name}: iterating over it fails: {first_line(error)}.") from error
     finally:
         for stream, state in streams:
             stream.set_state(state)

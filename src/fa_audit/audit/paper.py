@@ -226,6 +226,7 @@ class FAProtocol:
         limits = DiagnosticThresholds(
             d1_threshold, d2_eps * d2_factor, frozen_acc_margin_pp=d3_margin_pp
         )
+        options = {name: value for name, value in options.items() if value is not None}
         if "thresholds" in options and limits != DiagnosticThresholds():
             raise AuditError(
                 "thresholds: found limits both here and as numbers (d1_threshold, d2_eps,"

@@ -291,11 +291,21 @@ def read_run(
 def _compared(
     baselines: Mapping[str, str | Path], expected: RunSpec, hint: str
 ) -> dict[str, dict[str, Any]]:
-    """Read baselines, and check that they belong to the expected run."""
+    """Read baselines, and check that they belong to the expected run and agree with their
+    trajectories.
+    """
     names, compared = baseline_names(expected), {}
     for role, path in baselines.items():
         facts = read_baseline(path)
         check_baseline(facts, names[role], expected, path, hint)
+        beside = Path(path).with_suffix(".csv")
+        # The workflow keeps histories in a folder of their own.
+        kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])
+        spec, end = RunSpec.from_dict(facts["spec"]), facts.get("stopped_after")
+        for history in (beside, kept):
+            if history.exists():
+                rows = read_trajectory(history)
+                check_history(rows, spec, facts["accuracy"], end, str(history))
         compared[role] = facts
     return compared
 

@@ -70,3 +70,5 @@ def claim(lock: str | Path) -> None:
             f"another workflow ({error.strerror}) is at work in {Path.cwd()}; wait for it or "
             "stop it, then run again."
         ) from None
+    except OSError as error:
+        raise not_written(Path(lock), error) from error

@@ -36,7 +36,6 @@ class Section:
 
     Attributes:
         items: sentences, printed as a list.
-        tables: tables by name.
         text: an explanation, printed last.
     """
 

@@ -134,19 +134,6 @@ def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
     known = set().union(*(setting.labelled for setting in grid.settings.values()))
     for name in sorted(config.labels.keys() - known):
         yield str(unknown("run or setting", name, known, where="labels"))
-    # Variants of a setting have the same runs; say it once.
-    yield from dict.fromkeys(_equal_labels(config, grid))
-
-
-def _equal_labels(config: Configuration, grid: Grid) -> Iterator[str]:
-    """Yield a message for two runs of a setting that a legend would merge."""
-    for setting in grid.settings.values():
-        named: dict[str, str] = {}
-        for run in setting.runs:
-            label = config.labels.get(run, run)
-            other = named.setdefault(label, run)
-            if other != run:
-                yield f"labels.{run}: '{label}' is the label of '{other}', too; expected another."
 
 
 def _artefact_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds) -> Iterator[str]:

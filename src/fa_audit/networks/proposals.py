@@ -13,6 +13,7 @@ from itertools import groupby
 from os.path import commonprefix
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, listed, unknown
@@ -24,7 +25,6 @@ from fa_audit.networks.states import (
     OneTensor,
     Place,
     as_pair,
-    check_model,
     layout_of,
     matching,
     order_of,
@@ -104,7 +104,11 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     blocks: ["1", "3"]
     reads: all features
     """
-    check_model(model)
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        raise AuditError(
+            f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not"
+            " compile."
+        )
     x = batch
     if isinstance(batch, Mapping):
         model, x = OneTensor(model, layout_of(batch)), as_pair(batch)[0]

@@ -146,8 +146,10 @@ class Finding:
 
     @property
     def borderline(self) -> bool:
-        """Return whether the interval contains the limit."""
-        return self.around is not None and self.around[0] <= 0 <= self.around[1]
+        """Return whether the interval contains the limit; False if the outcome is `not evaluated`."""
+        if self.fires is None or self.around is None:
+            return False
+        return self.around[0] <= 0 <= self.around[1]
 
     @property
     def evaluated(self) -> int:
@@ -202,8 +204,7 @@ class Finding:
     @property
     def outcome(self) -> str:
         """Return the outcome in words, such as ``fires, borderline``."""
-        near = self.borderline and self.fires is not None
-        return OUTCOMES[self.fires] + ", borderline" * near
+        return OUTCOMES[self.fires] + ", borderline" * self.borderline
 
 
 def _shared(texts: Iterable[str]) -> str:
@@ -259,9 +260,8 @@ class Judgement:
 
     @property
     def near(self) -> list[str]:
-        """Return the names of the borderline checks that were evaluated on every network."""
-        found = self.findings.items()
-        return [name for name, one in found if one.borderline and one.fires is not None]
+        """Return the names of the borderline checks."""
+        return [name for name, found in self.findings.items() if found.borderline]
 
     def against(self, rule: Rule) -> bool | None:
         """Return whether a verdict is against the network; None if the verdict is incomplete."""
@@ -331,7 +331,7 @@ class Judgement:
 
     @property
     def borderline(self) -> list[str]:
-        """List the label of every check whose interval contains its limit."""
+        """List the label of every borderline check."""
         return [CHECKS[name].label for name in self.near]
 
     def to_dict(self) -> dict[str, Any]:

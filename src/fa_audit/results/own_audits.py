@@ -76,13 +76,10 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
 
 
 def user_audits(groups: Iterable[Judgement]) -> Tidy:
-    """Return user audits as tables, with trajectories from the audits' results folders.
+    """Return user audits as tables.
 
     An unnamed setting is named after its network, or `OTHERS` if the network is unknown. An unnamed
     run is named after its method. Runs with equal names in one setting are numbered.
-
-    Raises:
-        AuditError: a trajectory's file is damaged, or belongs to another run.
     """
     return tidy_of(_named(groups, lambda audit: names_of(audit)[0], "{}"))
 

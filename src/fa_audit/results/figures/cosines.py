@@ -69,6 +69,7 @@ def layers(
     D2.
     """
     columns = [name for name in _PANELS if name in tidy.layers and tidy.layers[name].notna().any()]
+    columns = columns or ["growth"]  # an empty panel, if no state has finite numbers
     figure = style.new_figure(title, height=2.4)
     panels = figure.subplots(1, len(columns), squeeze=False)[0]
     groups = _by_layer(panels, tidy, columns, "abc", thresholds)

@@ -277,16 +277,20 @@ def power(value: float) -> str:
 
 
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels; a run without a label is named after its method's label.
+    """Return the labels; a run without a label is named after its method's label. A legend has one
+    entry a label, so a second run with the same one also gets its own name.
 
     >>> names(["dfa+frozen", "dfa+lr1e0", "fa"], {"dfa": "DFA"})
     {'dfa': 'DFA', 'dfa+frozen': 'DFA, frozen', 'dfa+lr1e0': 'DFA, lr 1e0'}
     """
-    called = dict(labels)
-    for run in runs:
+    called, given = dict(labels), set()
+    for run in dict.fromkeys(runs):
         method, *variants = run.split("+")
         if variants and run not in labels and method in labels:
             called[run] = ", ".join([labels[method], *map(_variant, variants)])
+        if called.get(run, run) in given:
+            called[run] = f"{called.get(run, run)} ({run})"
+        given.add(called.get(run, run))
     return called
 
 
