@@ -717,9 +717,9 @@ STATED = {
         "tried only 3e-4, 1e-3 and 3e-3, with seed 42, which the board also uses; `board_search.csv` lacks them."
         " Only the credit bridge's choice is not at the edge.": searched_less,
         "one nudged phase, of beta 0.5 and 1, respectively": one_algorithm,
-        "**No row on the residual MLP:** uSF, brSF and frSF, both DTP methods, dual propagation, forward-forward and"
+        "**No row on the residual MLP:** brSF and frSF, both DTP methods, dual propagation, forward-forward and"
         " symmetric EP.": lambda: rules_without_a_row() == {
-            "usf", "brsf", "frsf", "dtp", "dtp_drl", "dual_propagation", "forward_forward", "ep_symmetric"
+            "brsf", "frsf", "dtp", "dtp_drl", "dual_propagation", "forward_forward", "ep_symmetric"
         },
         "BP loses 6.1 points; the state bridge and direct Kolen-Pollack gain 7.9 and 4.0, no other gains as much as"
         " 0.1.": one_block_against_four,
