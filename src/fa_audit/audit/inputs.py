@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.warnings import Warnings, are_classes, model_warnings
@@ -28,7 +29,7 @@ from fa_audit.networks.states import (
     Description,
     OneTensor,
     as_pair,
-    check_model,
+    check_module,
     layout_of,
     unwrapped,
 )
@@ -250,6 +251,27 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
 
 
 # --- the model ------------------------------------------------------------------------------------
+
+
+def check_model(model: Any, description: Any = None) -> None:
+    """Check that a model can run, and that `description` is a `Description`.
+
+    Raises:
+        AuditError: the model is not a module, is compiled by torch.jit, or has parameters without
+            values; or `description` is something else.
+    """
+    check_module(model)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if is_lazy(tensor) or tensor.is_meta:
+            raise AuditError(
+                f"{type(model).__name__}: found lazy parameters, or some on the meta device;"
+                " expected a model that has its weights and ran once."
+            )
+    if not isinstance(description, Description | None):
+        raise AuditError(
+            f"description: found {shortened(description)}; expected Description(blocks, reads), the"
+            " blocks as names of modules, for example Description('layers.*', 'cls token')."
+        )
 
 
 @contextmanager

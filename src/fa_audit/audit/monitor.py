@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.inputs import as_found, check_count, is_count, take_batches
+from fa_audit.audit.inputs import as_found, check_count, check_model, is_count, take_batches
 from fa_audit.core.errors import AuditError, shortened, unknown
-from fa_audit.networks.states import Description, check_model
+from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
@@ -83,7 +83,7 @@ class Monitor:
         for name in self.stop_on:
             if name not in FOLLOWED:
                 raise unknown("check", name, FOLLOWED, where="stop_on")
-        check_count("epoch", epoch, 0)
+        epoch = check_count("epoch", epoch, 0)
         if log is not None and not callable(log):
             expected = "expected a function of a mapping and an epoch"
             raise AuditError(f"log: found {shortened(log)}; {expected}.")
@@ -101,7 +101,7 @@ class Monitor:
             thresholds=thresholds,
         )
         self.history: list[dict[str, Any]] = []
-        self.epoch, self.stopped = int(epoch), False
+        self.epoch, self.stopped = epoch, False
         # Subjects of earlier warnings, which are not repeated.
         self._warned: set[str] = set()
         self._log = log

@@ -19,13 +19,14 @@ from fa_audit.audit.inputs import (
     BATCH_SIZE,
     as_rows,
     check_count,
+    check_model,
     prepared,
 )
 from fa_audit.audit.statistics import mean_pairwise_cosine
 from fa_audit.audit.warnings import are_classes
 from fa_audit.core.errors import AuditError
 from fa_audit.core.vectors import median_norm
-from fa_audit.networks.states import Description, check_model
+from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
     LossFunction,
     accuracy_of,
@@ -222,7 +223,7 @@ class FAProtocol:
                 " many of each."
             )
         if batch_size is not None:
-            check_count("batch_size", batch_size, 1)
+            batch_size = check_count("batch_size", batch_size, 1)
         limits = DiagnosticThresholds(
             d1_threshold, d2_eps * d2_factor, frozen_acc_margin_pp=d3_margin_pp
         )
@@ -236,7 +237,7 @@ class FAProtocol:
         # The paper's package takes norms on all samples at once.
         whole = {} if batch_size else {"sample": self.samples}
         self.options = {"thresholds": limits} | whole | options
-        size = int(batch_size or BATCH_SIZE)
+        size = batch_size or BATCH_SIZE
         self.batches = list(zip(x.split(size), labels.split(size)))
 
     def run(

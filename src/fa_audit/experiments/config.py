@@ -274,8 +274,8 @@ class SettingEntry(Budget):
 
 
 def _value_name(value: Any) -> str:
-    """Write a value for the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025, and ``leaky_relu``
-    for a text with a blank.
+    """Write a value for the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025, and
+    ``leaky_relu`` for a text with a blank.
     """
     if isinstance(value, float):
         value = short_number(value) if value else 0

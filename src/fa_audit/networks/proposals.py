@@ -13,7 +13,6 @@ from itertools import groupby
 from os.path import commonprefix
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, listed, unknown
@@ -25,6 +24,7 @@ from fa_audit.networks.states import (
     OneTensor,
     Place,
     as_pair,
+    check_module,
     layout_of,
     matching,
     order_of,
@@ -104,11 +104,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     blocks: ["1", "3"]
     reads: all features
     """
-    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        raise AuditError(
-            f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not"
-            " compile."
-        )
+    check_module(model)
     x = batch
     if isinstance(batch, Mapping):
         model, x = OneTensor(model, layout_of(batch)), as_pair(batch)[0]

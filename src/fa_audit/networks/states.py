@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.networks.trace import equal, untouched
@@ -408,28 +407,12 @@ def _any_order(network: Any, x: Tensor, positions: tuple[int, ...]) -> bool | No
 # --- wrapped models, and batches of several tensors -----------------------------------------------
 
 
-def check_model(model: Any, description: Any = None) -> None:
-    """Check that a model can run, and that `description` is a `Description`.
-
-    Raises:
-        AuditError: the model is not a module, is compiled by torch.jit, or has parameters without
-            values; or `description` is something else.
-    """
+def check_module(model: Any) -> None:
+    """Raise an `AuditError` if a model is no module, or is compiled by torch.jit."""
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise AuditError(
             f"model: found {type(model).__name__}; expected a torch.nn.Module that torch.jit did"
             " not compile."
-        )
-    for tensor in (*model.parameters(), *model.buffers()):
-        if is_lazy(tensor) or tensor.is_meta:
-            raise AuditError(
-                f"{type(model).__name__}: found lazy parameters, or some on the meta device;"
-                " expected a model that has its weights and ran once."
-            )
-    if not isinstance(description, Description | None):
-        raise AuditError(
-            f"description: found {shortened(description)}; expected Description(blocks, reads), the"
-            " blocks as names of modules, for example Description('layers.*', 'cls token')."
         )
 
 

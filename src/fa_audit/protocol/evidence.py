@@ -327,7 +327,7 @@ class Evidence(Model):
         return tuple(state for state, why in self.missing.items() if why == "untrue")
 
 
-def mean_of(values: Iterable[float | None]) -> float | None:
+def known_mean(values: Iterable[float | None]) -> float | None:
     """Average the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -273,7 +273,7 @@ class Judgement:
         if against is False:
             return rule.words[False]
         named = True if against else None
-        reasons = [CHECKS[name].label for name in rule.checks if self.fires[name] is named]
+        reasons = [CHECKS[name].label for name in rule.checks if self[name].fires is named]
         if not self.finite:
             reasons.append(NON_FINITE)
         listed = rule.separator.join(reasons)
@@ -283,10 +283,9 @@ class Judgement:
 
     def is_borderline(self, rule: Rule) -> bool:
         """Return whether other outcomes of the borderline checks would change a verdict."""
-        verdicts = set()
-        for fired in product((True, False), repeat=len(self.near)):
-            changed = self.fires | dict(zip(self.near, fired))
-            verdicts.add(rule.decides(changed, self.finite))
+        fires, near, verdicts = self.fires, self.near, set()
+        for fired in product((True, False), repeat=len(near)):
+            verdicts.add(rule.decides(fires | dict(zip(near, fired)), self.finite))
         return len(verdicts) > 1
 
     def text(self, rule: Rule) -> str:

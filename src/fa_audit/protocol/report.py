@@ -12,7 +12,7 @@ from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Table
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.evidence import mean_of
+from fa_audit.protocol.evidence import known_mean
 from fa_audit.protocol.judge import FOUR, THREE, Judgement
 from fa_audit.protocol.sentences import percent, sentences
 
@@ -247,4 +247,4 @@ def _credits(judgement: Judgement) -> Table:
 
 def _mean(found: Iterable[Measured | float | None]) -> str:
     """Return the mean of the measured numbers as text, or `_ABSENT` if there are none."""
-    return _text(mean_of(one.value if isinstance(one, Measured) else one for one in found))
+    return _text(known_mean(one.value if isinstance(one, Measured) else one for one in found))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fa_audit.documents.document import NBSP, capital
 from fa_audit.protocol.checks import CHECKS, CREDITS
-from fa_audit.protocol.evidence import mean_of
+from fa_audit.protocol.evidence import known_mean
 from fa_audit.protocol.judge import Finding, Judgement
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
@@ -196,5 +196,5 @@ def _numbers(found: Finding, judgement: Judgement) -> str:
 
 def percent(fractions: Iterable[float | None]) -> str:
     """Return the mean of the known fractions in percent."""
-    mean = mean_of(fractions)
+    mean = known_mean(fractions)
     return "unknown" if mean is None else f"{100 * mean:.1f}{NBSP}%"

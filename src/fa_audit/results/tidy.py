@@ -23,7 +23,7 @@ from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import DEPARTURES, OWN_OPTIONS, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.evidence import mean_of, value_of
+from fa_audit.protocol.evidence import known_mean, value_of
 from fa_audit.protocol.judge import RULES, Judgement, judge
 from fa_audit.results.seed_group import check_spec, group_of
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
@@ -234,7 +234,7 @@ def _credits(audit: Audit) -> dict[str, Any]:
     """Return the means of the credit metrics over blocks."""
     columns: dict[str, Any] = {}
     name = f"clamped_cosine{AT_INPUT}"
-    columns[f"mean_{name}"] = mean_of(value_of(block, name) for block in audit.credit)
+    columns[f"mean_{name}"] = known_mean(value_of(block, name) for block in audit.credit)
     for name in DEEP:
         columns[f"deep_{name}"] = value_of(audit.deep, name)
     for side in ("", AT_INPUT):
@@ -242,7 +242,7 @@ def _credits(audit: Audit) -> dict[str, Any]:
         columns[f"fresh_b_mean{side}"] = None if null is None else null.value
         columns[f"fresh_b_std{side}"] = None if null is None else null.std
         name = f"rho_random{side}"
-        columns[f"deep_{name}"] = mean_of(value_of(block, name) for block in audit.credit[1:])
+        columns[f"deep_{name}"] = known_mean(value_of(block, name) for block in audit.credit[1:])
     return columns
 
 

@@ -29,13 +29,13 @@ def write_figure(
 
     Args:
         entry: the result of `fa_audit.results.artefacts.artefact_entry`.
-        inputs: the files to draw, see `read_tidy`; if `tidy` is given, the files it was read from.
+        tidy, inputs: what to draw, and the files that it was read from.
         figures: files to write: PDF, PNG, SVG.
         origin_file: the JSON file of that record.
 
     Raises:
-        AuditError: see `read_tidy` and `fa_audit.core.registry.call`; or matplotlib cannot read a
-            formula, or the limits of two audits differ.
+        AuditError: see `fa_audit.core.registry.call`; or matplotlib cannot read a formula, or the
+            limits of two audits differ.
     """
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])

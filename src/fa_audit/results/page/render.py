@@ -21,7 +21,7 @@ from fa_audit import __version__
 from fa_audit.core.origin import commit
 from fa_audit.documents.formats import PLAIN, Table, render, right_aligned
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.judge import FOUR, THREE
+from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE
 from fa_audit.results.page.runs import PageRun
 
 FOLDER = Path(__file__).parent
@@ -82,6 +82,7 @@ def page(
         runs=runs,
         checks=[CHECKS[name] for name in FOUR.checks],
         three=THREE,
+        outcomes=OUTCOMES,
         claims=claims,
         sections={"Figures": figures, "Tables": tables},
         version=__version__,

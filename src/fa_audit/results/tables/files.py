@@ -29,7 +29,7 @@ def write_table(
     `write_figure`.
 
     Raises:
-        AuditError: see `read_tidy` and `fa_audit.core.registry.call`.
+        AuditError: see `fa_audit.core.registry.call`.
     """
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     words = {"title": entry["title"], "labels": entry["labels"]}
