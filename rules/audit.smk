@@ -29,6 +29,6 @@ rule audit_network:
         spec=spec_values,
         baselines=lambda wildcards: GRID.setting(wildcards.setting).baselines_of(wildcards.run),
         thresholds=THRESHOLDS,
-        torch_threads=THREADS,
+        torch_threads=job_threads,
     script:
         "../workflow_scripts/audit.py"

@@ -25,7 +25,7 @@ rule audit_model:
         model=model_of,
         thresholds=THRESHOLDS,
         origin=lambda wildcards: data_code(model_of(wildcards)["dataset"]),
-        torch_threads=THREADS,
+        torch_threads=job_threads,
     script:
         "../workflow_scripts/audit_model.py"
 

@@ -23,7 +23,7 @@ rule train_network:
         code=lambda wildcards: run_code("train", spec_of(wildcards)),
         origin=lambda wildcards: data_code(spec_of(wildcards).dataset),
         spec=spec_values,
-        torch_threads=THREADS,
+        torch_threads=job_threads,
     script:
         "../workflow_scripts/train.py"
 

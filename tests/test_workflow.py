@@ -105,6 +105,16 @@ def test_audits_hold_finite_evidence_and_are_compared_with_the_baselines_of_thei
         assert depth["value"] == pytest.approx(sidecar["accuracy"] - baseline["accuracy"])
 
 
+def test_torch_computes_with_the_threads_that_the_command_sets(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, {"settings": {"tiny": TINY}})
+    target = "results/checkpoints/tiny/bp+frozen/seed1.json"
+    done = snakemake(folder, target, "--cores", "2", "--set-threads", "train_network=2")
+    assert done.returncode == 0, done.stdout
+    sidecar = json.loads((folder / target).read_text())
+    assert sidecar["provenance"]["threads"] == 2
+
+
 def test_a_run_that_settings_share_is_trained_once(everything):
     shared = RunKey("resmlp", "bp+frozen", 1)
     assert not (everything / f"results/logs/train_network/{shared}.log").exists()

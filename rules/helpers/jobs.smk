@@ -19,9 +19,14 @@ COSTS = read_costs(PROJECT / "benchmarks/costs.json", TIMED)
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
 FAILURES = (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR, LogEvent.ERROR)
-# Threads per run. Their number changes the rounding; on a CPU, one-thread runs side by side are
-# fastest.
+# Threads per run; --set-threads can change it. Their number changes the rounding; on a CPU,
+# one-thread runs side by side are fastest.
 THREADS = 1
+
+
+def job_threads(wildcards, threads):
+    """Return the number of threads that Snakemake gives the job, which --set-threads may change."""
+    return threads
 
 
 def on_cluster():
