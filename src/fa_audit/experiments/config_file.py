@@ -29,14 +29,16 @@ _MOST_VALUES = 100_000
 _EXPECTED = "expected YAML or JSON in UTF-8"
 
 
-class LineOf(dict[str, str]):
-    """File and line of every value: ``settings.demo.epochs`` -> ``configs/demo.yaml, line 12``."""
+class LineOf(dict[str, tuple[str, int]]):
+    """File and line of every value: ``settings.demo.epochs`` -> ``("configs/demo.yaml", 12)``."""
 
     def __call__(self, place: str) -> str:
-        """Return the line of a value or of the nearest entry around it that has one; else empty."""
+        """Return the line of a value or of the nearest entry around it that has one, such as
+        ``configs/demo.yaml, line 12``; else empty.
+        """
         while place and place not in self:
             place = place.rpartition(".")[0]
-        return self.get(place, "")
+        return "{}, line {}".format(*self[place]) if place else ""
 
 
 def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
@@ -80,12 +82,13 @@ def select_settings(config: dict[str, Any], path: str | Path, line_of: LineOf) -
     for name, entry in settings.items():
         if not isinstance(entry, dict) or "select" not in entry:
             continue
-        line = line_of(f"settings.{name}.select")
-        where = f"{line or path}: settings.{name}.select"
+        place = f"settings.{name}.select"
+        where = f"{line_of(place) or path}: {place}"
         source, _, selected = str(entry["select"]).partition(":")
         selected = selected or str(name)
         # Several files may make up a configuration: look beside the one that says `select`.
-        content, lines = parsed(_file_above(line.rpartition(", line ")[0] or path, source, where))
+        asking, _ = line_of.get(place, (path, 0))
+        content, lines = parsed(_file_above(asking, source, where))
         known = content.get("settings")
         found = known.get(selected) if isinstance(known, dict) else None
         if not isinstance(found, dict):
@@ -138,7 +141,7 @@ def _parsed(path: str | Path) -> tuple[dict[str, Any], LineOf]:
         node = loader.get_single_node()
         lines = LineOf()
         for place, line in _lines("", node):
-            lines[place] = f"{path}, line {line}"
+            lines[place] = (str(path), line)
             if len(lines) > _MOST_VALUES:
                 raise ValueError(f"more than {_MOST_VALUES} values")
         if config is None and node:

@@ -63,7 +63,7 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = _
         try:
             for name, variant in entry.variants(block):
                 if name in settings:
-                    raise AuditError(f"a second setting '{name}'; rename one.")
+                    raise AuditError(f"a second setting '{name}'; rename one or change 'vary'.")
                 setting = _setting(name, block, variant, asked)
                 size += len(setting.seeds) * len({*setting.runs, *setting.baselines})
                 if size > _LARGEST_GRID:
