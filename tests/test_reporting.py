@@ -98,6 +98,15 @@ def test_the_run_is_identified(real, render):
     assert said(text, "Digest") == f"seed 3: {real[0].digest}; seed 7: {real[1].digest}"
 
 
+def test_a_diverged_run_is_not_said_to_have_passed_every_epoch(real, render):
+    flags = {"scale": 2, "reference": None}
+    firsts = []
+    for finite in (True, False):
+        text = render([audit.replace(first_flags=flags, finite=finite) for audit in real])
+        firsts.append(said(text, "first fired"))
+    assert "2" in firsts[0] and "2" in firsts[1] and firsts[0] != firsts[1]
+
+
 def test_warnings_and_doubt_are_said_once_with_their_seeds(real, render):
     assert "in doubt" not in render(real) and "### Warnings" not in render(real)
     both = AuditWarning(code="narrow type", text="A first.")

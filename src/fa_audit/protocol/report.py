@@ -183,8 +183,10 @@ def _accuracies(judgement: Judgement) -> Iterator[Entry]:
 
 def _first_fired(audit: Audit) -> list[str]:
     found = []
+    # NaN fires no check.
+    otherwise = "never" if audit.finite else "unknown"
     for label, epoch in zip(("D1", "D2"), audit.first_flags.values()):
-        found.append(f"{label} never" if epoch is None else f"{label} epoch {epoch}")
+        found.append(f"{label} {otherwise if epoch is None else f'epoch {epoch}'}")
     return [", ".join(found)]
 
 
