@@ -1,6 +1,6 @@
 """Batchwise random-magnitude sign-symmetric feedback: frSF with new magnitudes for every minibatch.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by M_t o sign(W),
     an elementwise product; M_t = |N(0, 1/fan_in)|, drawn for minibatch t
 

@@ -44,7 +44,7 @@ class DirectKolenPollack(Method):
     decays_state: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """Return ``B_0..B_L``, each ``(d, C)``."""
+        """Return the embedding's matrix, then ``B_0..B_{L-1}``, each ``(d, C)``."""
         state = nn.ParameterList()
         for width in state_widths(network):
             drawn = 2 * torch.rand(width, network.classes, generator=generator) - 1

@@ -2,12 +2,15 @@
 
     a_l = (1/C - y) B_l^T,    embedding: (1/C - y) B_0^T,    B_l in R^{d x C}, entries N(0, 1/C)
 
+The embedding has a matrix of its own if block 0 changes the width.
+
 This is DFA with a uniform prediction in place of p: no block has to wait for the network's output.
 
 Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target replaces the
     error.
 Ours: the shift 1/C, with which the target sums to zero. Without it the target pushes all samples
     the same way at every step, and residual blocks have no bounded output that would limit this.
+    Embedding and block 0 share a matrix, as in `dfa`; the authors have one for every layer.
 Constants: none; the variance 1/C is that of `dfa`, our choice.
 Cost: one forward, one backward, as BP.
 """

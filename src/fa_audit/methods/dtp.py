@@ -3,6 +3,7 @@
     t_L = h_L - eta dCE/dh_L,    t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),
     a_{l-1} = (h_l - t_l) / eta for each sample; a_{-1} is the credit of the embedding,
     g_l descends ||g_l(F_l(h_l + n)) - (h_l + n)||^2 / d,    n ~ sigma rms(h_l) N(0, 1),
+    rms(h_l): of each sample,
     F_l: h_l -> h_{l+1}
     g_l(v) = u_l(v), or v + u_l(v) around a block with a skip,    u_l: one hidden layer, GELU
 

@@ -5,8 +5,8 @@ a state from the change that it causes in the logits.
     t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1})
     a_{l-1} = (h_l - t_l) / eta, per sample;    z = h_{L+1}: logits;
     g_l: as in DTP, and g_L linear
-    g_l descends mean (D_l(m_l) - n)^2 / mean n^2 + damping/2 ||parameters||^2,
-    n ~ sigma rms(h_l) N(0, 1)
+    g_l descends mean (D_l(m_l) - n)^2 / mean n^2 + damping/2 ||parameters||^2,    m_l detached,
+    n ~ sigma rms(h_l) N(0, 1),    means over batch and features,    rms(h_l): of each sample
     D_l(m) = g_l(h_{l+1} + m) - g_l(h_{l+1}),    m_l = D_{l+1}(... D_L(z(h_l + n) - z)),
     z(h): logits from h on
 

@@ -13,8 +13,9 @@ With alpha 1/2, pairs are nearly saddles of
 Here P_l = ||s_{l+1}^+ - F_l(s_l^+)||^2 + ||s_{l+1}^+ - F_l(s_l^-)||^2, and M_l has s_{l+1}^- in
 place of s_{l+1}^+.
 A linear block's weights get the gradient -d_{l+1} (s_l^+ + s_l^-)^T / (2 beta). As beta -> 0, a_l
-tends to the gradient. The error is of order beta^2 with alpha 1/2, and of order beta with any other
-alpha. If F_l is linear, a_l is the gradient.
+tends to the gradient; if F_l is linear, it is the gradient. If F_l is smooth, the error is of order
+beta^2 with alpha 1/2, and of order beta with any other alpha. With ReLU a sample errs if its pair
+straddles a kink, and the number of these samples is of order beta.
 
 Source: Hoier, Staudt, Zach 2023 (arXiv 2302.01228), alpha 1/2; any alpha: Hoier, Zach 2024 (arXiv
     2402.08573), whose stable variant nudges s^+ by 1 - alpha and s^- by alpha, as here.

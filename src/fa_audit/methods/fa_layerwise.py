@@ -1,6 +1,6 @@
 """Feedback alignment, layer by layer: fixed random partners of the weights carry gradients back.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by its partner B
 
 Every gradient goes back through the partners instead of the weights, also within blocks and in the

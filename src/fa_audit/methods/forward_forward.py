@@ -15,14 +15,14 @@ place, its smallest at the others.
 
 `classify` takes the label with the largest G, summed over all layers but the first.
 `classify_neutral` takes the largest output of a softmax layer, which learns beside the network: it
-reads the states of all layers but the first, divided by their rms, of an image with a neutral label
-(1/C at each place).
+reads the states of all layers but the first, divided by their rms, of an image with a neutral
+label: at each of the C places the smallest value plus 1/C of the image's range.
 
 Source: Hinton 2022 (arXiv 2212.13345): G is a sum of squares; both ways to classify.
     From his code (ffcode.zip, ffnew.m): the threshold d, 1 for each unit; layers read images and
     states of rms 1.
     From loeweX/Forward-Forward: uniform wrong labels, where Hinton's code draws probable ones, and
-    the 1e-8 that is added to the rms, here inside the root.
+    the 1e-8 that is added to the rms; here the rms is sqrt(mean h^2 + 1e-16).
 Ours: wrong labels from <x, r>, since `credits` must not draw random numbers (as r varies,
     floor(<x, r>) is uniform modulo C - 1); the values that replace pixels; G as a mean over tokens
     or positions; skips, with which a block's G starts near 0; states after whole blocks, where his

@@ -8,7 +8,8 @@ direction.
     blocks and embedding descend <v, a_l>; A and b descend loss; the head descends its cross-entropy
 
 a_l is the gradient of `local_pred` on average over n. The credit of a single n is
-sqrt(d + 2) times as long as this gradient, and points almost anywhere, at a mean cosine of sqrt(2 / (pi d)).
+sqrt(d + 2) times as long as this gradient, and points almost anywhere, at a mean cosine of
+sqrt(2 / (pi d)).
 Audits see single draws, so this variance appears as cosines near 0.
 
 Source: Ren, Kornblith, Liao, Hinton 2023 (arXiv 2210.03310), their LG-FG-A. As in their code
@@ -20,9 +21,10 @@ Ours: one n for a block, with exact gradients inside the block (theirs: every la
 
 `credits` must not draw random numbers, nor may a sample's credit depend on its place in the
 batch. So n is a function of the image x, and this function changes with every minibatch: n =
-Phi^-1(2 |z - round(z)|), z = c W + w. Here c is 16 fixed random projections of x, and W and w are
-drawn from N(0, 10^2). Every n_i is normal with |n_i| < 4.8. The n of two images are independent if
-the root mean square of the images' difference is above 0.1.
+Phi^-1(2 |z - round(z)|), z = c W + w. Here c is 16 fixed random projections of x, with weights from
+N(0, 1 / (16 inputs)), and W and w are drawn from N(0, 10^2), again after every step. The argument
+of Phi^-1 is clamped to [1e-6, 1 - 1e-6], so that |n_i| < 4.8; otherwise n_i is normal. The n of two
+images are independent if the root mean square of the images' difference is above 0.1.
 Constants: the numbers of the last paragraph, ours.
 Cost: as `local_pred`, and the product with W.
 """

@@ -1,6 +1,6 @@
 """Fixed random-magnitude sign-symmetric feedback: signs of the weights, with fixed magnitudes.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by M o sign(W),
     an elementwise product; M = |N(0, 1/fan_in)|, drawn once
 

@@ -1,11 +1,11 @@
 """Kolen-Pollack: random feedback weights get the forward weights' updates and decay.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by its partner B
     dB = dW at every step, and AdamW's decay multiplies W - B by 1 - lr * decay: B converges to W
 
-AdamW's step depends only on the gradient, and its decay only on the weight. B gets W's gradient, so
-it makes the same step as W.
+AdamW's step depends only on the gradient, and its decay only on the weight. B gets W's gradient,
+which `clip` counts once, and so makes the same step as W.
 
 Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019, whose code has
     a decay factor of 1: there W - B stays as it began. Not in Hao, Wan, Zhai 2026.

@@ -14,7 +14,8 @@ h_0's cls token is the same for all images, so that sim's gradient there is roun
 
 Source: Nokland, Eidnes 2019 (arXiv 1901.06656).
 Constants: beta 0.99 is the paper's.
-Ours: nets read vectors even if states are maps (the authors' sim then convolves, and takes
+Ours: nets read states as they are, which blocks with skips do not rectify (the authors' follow a
+    ReLU), and vectors even if states are maps (the authors' sim then convolves, and takes
     standard deviations over positions); torch's initialisation (their A begins at 0); no BatchNorm
     or dropout is added, which their layers have; h_0 has a net even if the embedding is linear.
 Cost: as BP, and the passes of the small nets.

@@ -1,6 +1,6 @@
 """Uniform sign-symmetric feedback: gradients travel back through the signs of the weights.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by
     sign(W) / sqrt(fan_in)
 

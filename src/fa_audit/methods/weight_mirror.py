@@ -1,19 +1,19 @@
 """Weight mirror: noise through a layer's weights teaches its feedback weights to mirror them.
 
-    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by its partner B
-    dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once for every minibatch
+    dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once for every minibatch,
+    before W's step; the mean is over n draws: `draws` or, if greater, fan_in / 6
 
 E[y xi^T] = sigma^2 W, so that B tends to (sigma^2 eta / decay) W. A kernel counts as the matrix
 that multiplies flattened windows.
 
 Source: Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019 (arXiv 1904.05391).
-Constants: ours. With them B tends to W itself, at a relative error of sqrt(fan_in decay / 2n), n:
-    draws.
+Constants: ours. With them B tends to W itself, at a relative error of sqrt(fan_in decay / 2n).
 Ours: the decay (in the authors' code B grows without one, since a rescaled copy is thrown away);
-    Gaussian noise (theirs is uniform in +-0.05, passes the activation, too, and B adds 0.01 times
-    the sum over 128 draws, not the mean); entries of B that begin as N(0, 1/fan_in), with no epoch
-    of noise before training.
+    Gaussian noise (theirs is uniform in +-0.05, passes bias and activation, too, after W's step,
+    and B adds 0.01 times the sum over 128 draws, not the mean); entries of B that begin as
+    N(0, 1/fan_in), with no epoch of noise before training.
 Cost: as `usf`, and two products of matrices for every weight.
 """
 
