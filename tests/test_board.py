@@ -204,7 +204,7 @@ def searched_on(network):
 @pytest.mark.parametrize(
     "setting, network, rules",
     [
-        ("field", "resmlp, ", 39),
+        ("field", "resmlp, ", 41),
         ("field_mlp", "mlp, activation relu, depth 2, ", 47),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
         ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
@@ -256,7 +256,7 @@ def test_what_the_page_says_of_the_search_is_so():
     assert not of_rules["at_edge"].any()
 
 
-def test_what_the_page_says_of_drtp_and_pepita_on_the_plain_mlp_is_so():
+def test_what_the_page_says_of_low_rates_on_the_plain_mlp_is_so():
     page = " ".join((ROOT / "docs/board.md").read_text().split())
     plain, bounded = (
         searched_on(f"mlp, activation {name}, depth 2, ").groupby("run")
@@ -268,10 +268,10 @@ def test_what_the_page_says_of_drtp_and_pepita_on_the_plain_mlp_is_so():
         *found
     ) in page.replace(" %", "%")
     assert (
-        "DRTP and PEPITA, worse in the search than any of their frozen baselines, also tried 1e-5 and 3e-5."
-        in page
+        "DRTP, PEPITA and the state bridge, worse in the search than any of their frozen baselines,"
+        " also tried 1e-5 and 3e-5." in page
     )
-    for rule in ("drtp", "pepita"):
+    for rule in ("drtp", "pepita", "state_bridge"):
         assert {1e-5, 3e-5} < {*plain.get_group(rule)["lr"]}
         highest = plain.get_group(rule)["validation_acc"].max()
         assert highest < plain.get_group(f"{rule}+frozen")["validation_acc"].min()

@@ -57,7 +57,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="folder with SETTING/audits.json, or a workflow's folder of results; default: results/"
-        " if there are audits in it, else reference/measured",
+        " if results/tidy has audits, else reference/measured",
     )
     add(
         "--published",
