@@ -26,7 +26,7 @@ from fa_audit.methods import METHODS, ep
 from fa_audit.protocol.intervals import paired_difference, unpaired_difference
 from fa_audit.results.standings import with_standings
 from fa_audit.results.tables.board import claims_of_sources
-from fa_audit.results.tidy import read_table
+from fa_audit.results.tidy import read_packed, read_table
 from fa_audit.training.learner import build
 
 
@@ -62,6 +62,17 @@ def trajectories(setting, run, folder="measured"):
     table = read_table(ROOT / f"reference/{folder}/{setting}/trajectories.csv")
     rows = table[table["run"] == run]
     return rows[rows["layer"] == rows["layer"].max()]
+
+
+def every_audit():
+    for path in ROOT.glob("reference/*/*/audits.json"):
+        yield from read_packed(path)
+
+
+def is_measured_in_the_middle(audit):
+    """Whether C has its layer; a network without blocks has h_0 alone."""
+    last = len(audit.layers) - 1
+    return audit.stability is None or audit.stability.layer == min(last, max(1, (last + 1) // 2))
 
 
 def clipping(setting, run, slows=True):
@@ -945,6 +956,9 @@ STATED = {
         "Bonett and Price's interval is narrower if both networks err on the same samples.": lambda: (
             np.ptp(paired_difference(300, 100, 10_000)) < np.ptp(paired_difference(2300, 2100, 10_000))
             and np.ptp(paired_difference(300, 100, 10_000)) < np.ptp(unpaired_difference(0.4, 0.38, 10_000))
+        ),
+        "mean cosine over all pairs of batch-mean gradients `g_l` at `l = max(1, (L+1)//2)`": lambda: (
+            all(map(is_measured_in_the_middle, every_audit()))
         ),
         "Large batches raise C.": lambda: stability_of(512) > stability_of(128) > stability_of(32),
         "In our untrained networks: ratios near 2e-7, cosines of 1.": untrained_rounding,
