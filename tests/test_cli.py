@@ -78,6 +78,14 @@ def test_a_trained_run_is_audited_and_incomplete_without_its_baseline(folder, ca
     assert verdict == "INCOMPLETE(D3 not evaluated)"
 
 
+def test_a_network_with_frozen_blocks_is_named_so_and_compared_with_no_baseline(folder, capsys):
+    assert run(f"train dfa+frozen frozen.safetensors {SMALL}") == 0
+    assert run(f"audit frozen.safetensors {DATA} --format json") == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "dfa+frozen"
+    assert run(f"audit frozen.safetensors {DATA} --frozen frozen.json") == 1
+    assert "frozen.safetensors: " in capsys.readouterr().err
+
+
 def test_audit_with_both_baselines_gives_both_verdicts_as_json(folder, capsys):
     own = sidecar(folder, "own.json", frozen_blocks=2)
     bp = sidecar(folder, "bp.json", method="bp", frozen_blocks=2)

@@ -125,8 +125,10 @@ def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(batch
     losses = [F.cross_entropy(network.head(state), labels[3:]).item() for state in moved]
     expected = (pytest.approx(losses[0] - losses[1], rel=1e-8), BATCH, BATCH - 3)
     assert counted(nudging(network, 1, h, labels, credit, 0.01)) == expected
-    absent = nudging(network, 1, h, labels, torch.zeros_like(credit), 0.01)
-    assert (absent.value, absent.n, absent.n_valid) == (None, BATCH, 0) and absent.reason
+    # Credits far below the floor of r change no loss, and no direction is judged by such a nudge.
+    for nothing in (torch.zeros_like(credit), drawn(BATCH, WIDTH) * 1e-30):
+        absent = nudging(network, 1, h, labels, nothing, 0.01)
+        assert (absent.value, absent.n, absent.n_valid) == (None, BATCH, 0) and absent.reason
 
 
 @pytest.mark.parametrize(("suffix", "behind"), [("", 1), ("_at_input", 0)])

@@ -140,6 +140,24 @@ def test_networks_that_were_not_trained_here_are_numbered(foreign, render):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"about.model": "another"},
+        {"about.share": 0.5},
+        {"about.loss": "another"},
+        {"baselines.own_name": "another"},
+        {"stability.layer": 0},
+    ],
+    ids=str,
+)
+def test_networks_that_were_not_audited_alike_are_not_averaged(foreign, render, change):
+    record = foreign[1].to_dict()
+    put(record, change)
+    refusal = render([foreign[0], Audit.from_dict(signed(record))])
+    assert "audit1.json: " in refusal and len(refusal.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"layers.1.hidden_norm": "much"}, r"layers\.1\.hidden_norm"),

@@ -367,7 +367,11 @@ def nudging(
     # `normalised` gives all samples' credits one length: only their directions count.
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     usable = unit(credit)[1] & change.isfinite()
-    return mean_of(change, usable, "no sample with a finite, non-zero credit and finite losses")
+    # r shrinks credits far below its floor until the loss, which is rounded, stays the same.
+    if not change[usable].any():
+        usable = torch.zeros_like(usable)
+    reason = "no sample with a finite, non-zero credit whose loss changes and is finite"
+    return mean_of(change, usable, reason)
 
 
 def over_draws(draws: Sequence[Measured], reason: str = "") -> Measured:

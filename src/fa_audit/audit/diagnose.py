@@ -174,10 +174,10 @@ def diagnose(
         hits = hits_of(passes)
         if samples is None:
             samples = hits[1] if hits else sum(len(labels) for _, labels in batches)
-        about = _about(model, network, sample[0])
+        loss = getattr(measured, "__name__", type(measured).__name__)
+        about = _about(model, network, sample[0]) | {"loss": loss}
     if measured is not F.cross_entropy:
-        name = getattr(measured, "__name__", type(measured).__name__)
-        notes = "; ".join(filter(None, [notes, f"gradients of {name}"]))
+        notes = "; ".join(filter(None, [notes, f"gradients of {loss}"]))
     # Drop metrics that need a gradient that is wrong or could not be verified.
     credit = credit.without(evidence.missing)
     facts = {

@@ -240,9 +240,10 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
         # The caller's own loss may take labels of any type, and any shape with one row per input.
         right, kind = rows, "one row per input"
     if not right:
+        least = f", the smallest {int(labels.min())}" if classes else ""
         raise AuditError(
             f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels"
-            f" {tuple(labels.shape)}; expected as many labels as inputs, and at least one: {kind}."
+            f" {tuple(labels.shape)}{least}; expected as many labels as inputs, and at least one: {kind}."
         )
     # torch's cross-entropy takes indices of 64 bits only.
     if classes and is_cross_entropy(loss_fn):

@@ -92,6 +92,10 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
         make = load("model", {}, entry["model"])
+        if isinstance(make, nn.Module):
+            raise AuditError(
+                f"{entry['model']}: found a model; expected a function that returns it."
+            )
         # The entry's seed alone decides random weights.
         with seeded(entry["seed"]):
             model = make(**entry["arguments"])

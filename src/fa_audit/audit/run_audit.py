@@ -17,7 +17,7 @@ from fa_audit.audit.diagnostics import distance_from
 from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
 from fa_audit.audit.run_credits import measure_credits
 from fa_audit.audit.statistics import median_ratio
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.origin import process_origin
 from fa_audit.core.vectors import median_norm
 from fa_audit.data.dataset import (
@@ -28,7 +28,7 @@ from fa_audit.data.dataset import (
     stability_batches,
 )
 from fa_audit.experiments.paths import data_file
-from fa_audit.experiments.spec import SAMPLES, Run, RunSpec
+from fa_audit.experiments.spec import SAMPLES, Run, RunSpec, run_of
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import load_method
 from fa_audit.networks.network import Network
@@ -68,7 +68,7 @@ def audit_files(
     Args:
         files: passed on to `read_run`.
         thresholds: as in `diagnose`.
-        name: the method's name in the report; default the one in the run's specification.
+        name: the run's name in the report; default the one of its specification.
 
     Returns:
         The report, and further facts of the run as JSON types; a fact that the sidecar lacks is
@@ -159,7 +159,7 @@ def audit(
         batches,
         accuracy,
         own_acc,
-        method_name=name or learner.spec.method,
+        method_name=name or str(run_of(learner.spec, learner.network.depth)),
         thresholds=thresholds,
         bp_frozen_acc=bp_frozen_acc,
         frozen_baseline_name=own_name,
@@ -275,6 +275,11 @@ def read_run(
     if sidecar and trajectory:
         check_run(facts, sidecar, trajectory=trajectory)
     check_spec(learner.spec, expected, checkpoint)
+    if baselines and run_of(expected, learner.network.depth).is_baseline:
+        raise AuditError(
+            f"{checkpoint}: found a network without trained blocks, and baselines to compare it with"
+            f" ({listed(map(str, baselines.values()))}); expected no baselines, for it is one."
+        )
     compared = _compared(baselines, expected, baseline_hint)
     history: Sequence[Row] = ()
     if trajectory:

@@ -117,6 +117,15 @@ class Run:
         }
 
 
+def run_of(spec: RunSpec, depth: int) -> Run:
+    """Return the run of a specification in a network of `depth` blocks, without the options that a
+    setting can have for all its runs: learning rate and normalisation.
+    """
+    frozen = -1 if 0 < spec.frozen_blocks == depth else spec.frozen_blocks
+    options = {name: getattr(spec, name) for name in SHARED}
+    return Run(**options, frozen=0 if spec.shallow else frozen)
+
+
 def short_number(value: float) -> str:
     """Return the shortest scientific spelling of a positive number: 0.01 -> ``1e-2``, 0.025 ->
     ``2.5e-2``.

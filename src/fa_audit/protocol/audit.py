@@ -202,8 +202,8 @@ class Audit(Evidence):
         from fa_audit.core.files import read_json
 
         record = read_json(path, AUDIT)
-        if not isinstance(record, dict):
-            raise AuditError(f"{path}: found no mapping; expected {AUDIT}.")
+        if not isinstance(record, dict) or "layers" not in record:
+            raise AuditError(f"{path}: found no audit of one network; expected {AUDIT}.")
         return cls.from_dict(record, path).model_copy(update={"path": str(path)})
 
     def write(self, path: str | Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fa_audit.experiments.published import identity
-from fa_audit.experiments.spec import PAPER, SHARED, Run, RunSpec
+from fa_audit.experiments.spec import PAPER, RunSpec, run_of
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, read_audit
@@ -43,10 +43,7 @@ def names_of(audit: Audit) -> tuple[str, str]:
         return audit.setting or OTHERS, audit.run or audit.method
     spec = RunSpec.from_dict(audit.spec)
     depth = dict(spec.architecture_options).get("depth", len(audit.layers) - 1)
-    frozen = -1 if 0 < spec.frozen_blocks == depth else spec.frozen_blocks
-    options = {name: getattr(spec, name) for name in SHARED}
-    run = Run(**options, frozen=0 if spec.shallow else frozen)
-    return audit.setting or _network_name(spec, depth), audit.run or str(run)
+    return audit.setting or _network_name(spec, depth), audit.run or str(run_of(spec, depth))
 
 
 def _network_name(spec: RunSpec, depth: int) -> str:

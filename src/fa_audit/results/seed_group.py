@@ -68,7 +68,8 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
             raise AuditError(
                 f"{audit.path}: another run than {first.path}; it differs in "
                 f"{listed(found, 3)}."
-                " Expected audits that differ only in the seed. Make one report for each run."
+                " Expected audits that differ only in the seed. Make one report for each run, and audit"
+                " different networks under different names (method_name)."
             )
     if first.unit == "file":
         return judge(audits, "file")
@@ -102,11 +103,14 @@ def _identity(audit: Audit) -> dict[str, Any]:
     shared: dict[str, Any] = {"method": audit.method}
     if audit.spec is not None:
         shared = {"spec": audit.spec | {"seed": "any"}}
+    else:
+        for key in ("model", "share", "states", "reads", "loss"):
+            shared[key] = audit.about.get(key, ABSENT)
     entry = {key: value for key, value in audit.entry.items() if key not in _OF_THE_WEIGHTS}
     shared |= {"entry": entry, "thresholds": audit.thresholds.limits}
-    for key in ("blocks", "states", "reads"):
-        shared[key] = audit.about.get(key, ABSENT)
     shared |= {
+        "frozen baseline": audit.baselines.own_name,
+        "state of C": audit.stability.layer,
         "samples": audit.samples,
         "batches": audit.batches,
         "number of states": len(audit.layers),
