@@ -157,6 +157,15 @@ def test_networks_that_were_not_audited_alike_are_not_averaged(foreign, render, 
     assert "audit1.json: " in refusal and len(refusal.splitlines()) == 1
 
 
+def test_seeds_that_stopped_after_different_epochs_are_one_run(real, render):
+    stopped = []
+    for epoch, audit in enumerate(real):
+        name = f"frozen baseline of {epoch} epochs"
+        baselines = audit.baselines.replace(own=None, own_name=name)
+        stopped.append(audit.replace(baselines=baselines, stopped_after=epoch))
+    assert "Every seed" in render(stopped)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -8,9 +8,8 @@
 
 As beta -> 0 and T -> infinity the update is backpropagation's; in smooth networks with an error of
 order beta. `symmetric` averages the updates from +beta and -beta, which leaves an error of order
-beta^2. With
-20 steps the nudge has hardly reached the lowest states: their update points along the gradient, but
-is several times shorter.
+beta^2. With 20 steps the nudge has hardly reached the lowest states: their update points along the
+gradient, but is several times shorter.
 
 The audited credit tends to a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}: it also has the gradients of
 lower states, carried up, so that its cosine with g_{l+1} is below 1 by construction.
@@ -18,8 +17,8 @@ lower states, carried up, so that its cosine with g_{l+1} is below 1 by construc
 Source: Hao, Wan, Zhai 2026, whose energy is that of predictive coding; Scellier, Bengio 2017;
     symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021. In the latter
     two the layers of a Hopfield network drive each other, also in the free phase, and the network
-    predicts by its equilibrium, so that their credits differ from these. Its last layer learns from
-    nudged states; the head here learns from those of the free phase.
+    predicts by its equilibrium, so that their credits differ from these. Their last layers learn
+    from nudged states, the head here from those of the free phase.
 Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric
     option are ours. E's curvature in a chain of identities is at most 4, and near 4 in long chains,
     so that steps above about 0.5 diverge.

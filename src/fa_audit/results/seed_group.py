@@ -106,10 +106,12 @@ def _identity(audit: Audit) -> dict[str, Any]:
     else:
         for key in ("model", "share", "states", "reads", "loss"):
             shared[key] = audit.about.get(key, ABSENT)
+        # Not for runs: one that a monitor stopped names its last epoch in place of a baseline.
+        shared["frozen baseline"] = audit.baselines.own_name
     entry = {key: value for key, value in audit.entry.items() if key not in _OF_THE_WEIGHTS}
-    shared |= {"entry": entry, "thresholds": audit.thresholds.limits}
     shared |= {
-        "frozen baseline": audit.baselines.own_name,
+        "entry": entry,
+        "thresholds": audit.thresholds.limits,
         "state of C": audit.stability.layer,
         "samples": audit.samples,
         "batches": audit.batches,
