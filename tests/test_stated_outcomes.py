@@ -72,7 +72,7 @@ def every_audit():
 def is_measured_in_the_middle(audit):
     """Whether C has its layer; a network without blocks has h_0 alone."""
     last = len(audit.layers) - 1
-    return audit.stability is None or audit.stability.layer == min(last, max(1, (last + 1) // 2))
+    return audit.stability.layer == min(last, max(1, (last + 1) // 2))
 
 
 def clipping(setting, run, slows=True):

@@ -368,8 +368,7 @@ def nudging(
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     usable = unit(credit)[1] & change.isfinite()
     # r shrinks credits far below its floor until the loss, which is rounded, stays the same.
-    if not change[usable].any():
-        usable = torch.zeros_like(usable)
+    usable &= change[usable].any()
     reason = "no sample with a finite, non-zero credit whose loss changes and is finite"
     return mean_of(change, usable, reason)
 

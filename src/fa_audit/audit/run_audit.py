@@ -81,7 +81,8 @@ def audit_files(
     own_frozen = bp_frozen_acc = None
     if "own" in baselines:
         # The run name of the baseline shows its options, which may differ from the audited run's.
-        own_name = baselines["own"].get("run") or baseline_names(learner.spec)["own"]
+        usual = run_of(learner.spec, learner.network.depth).baselines["own"]
+        own_name = baselines["own"].get("run") or str(usual)
         own_frozen = own_name, baselines["own"]["accuracy"]
     if "bp" in baselines:
         bp_frozen_acc = baselines["bp"]["accuracy"]
@@ -275,12 +276,13 @@ def read_run(
     if sidecar and trajectory:
         check_run(facts, sidecar, trajectory=trajectory)
     check_spec(learner.spec, expected, checkpoint)
-    if baselines and run_of(expected, learner.network.depth).is_baseline:
+    run = run_of(expected, learner.network.depth)
+    if baselines and run.is_baseline:
         raise AuditError(
             f"{checkpoint}: found a network without trained blocks, and baselines to compare it with"
             f" ({listed(map(str, baselines.values()))}); expected no baselines, for it is one."
         )
-    compared = _compared(baselines, expected, baseline_hint)
+    compared = _compared(baselines, run, expected, baseline_hint)
     history: Sequence[Row] = ()
     if trajectory:
         history, end = read_trajectory(trajectory), facts.get("stopped_after")
@@ -294,15 +296,15 @@ def read_run(
 
 
 def _compared(
-    baselines: Mapping[str, str | Path], expected: RunSpec, hint: str
+    baselines: Mapping[str, str | Path], run: Run, expected: RunSpec, hint: str
 ) -> dict[str, dict[str, Any]]:
     """Read baselines, and check that they belong to the expected run and agree with their
     trajectories.
     """
-    names, compared = baseline_names(expected), {}
+    compared = {}
     for role, path in baselines.items():
         facts = read_baseline(path)
-        check_baseline(facts, names[role], expected, path, hint)
+        check_baseline(facts, str(run.baselines[role]), expected, path, hint)
         beside = Path(path).with_suffix(".csv")
         # The workflow keeps histories in a folder of their own.
         kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])
@@ -313,12 +315,6 @@ def _compared(
                 check_history(rows, spec, facts["accuracy"], end, str(history))
         compared[role] = facts
     return compared
-
-
-def baseline_names(spec: RunSpec) -> dict[str, str]:
-    """Return the names of a run's baselines by role."""
-    run = Run(method=spec.method, snapshot=spec.snapshot)
-    return {role: str(baseline) for role, baseline in run.baselines.items()}
 
 
 def _check_dataset(learner: Learner, dataset: Dataset) -> None:

@@ -186,7 +186,8 @@ def _first_fired(audit: Audit) -> list[str]:
     # NaN fires no check.
     otherwise = "never" if audit.finite else "unknown"
     for label, epoch in zip(("D1", "D2"), audit.first_flags.values()):
-        found.append(f"{label} {otherwise if epoch is None else f'epoch {epoch}'}")
+        when = otherwise if epoch is None else f"epoch {epoch}"
+        found.append(f"{label} {when}")
     return [", ".join(found)]
 
 
