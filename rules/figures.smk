@@ -10,9 +10,7 @@ rule draw_figure:
     input:
         evidence=lambda wildcards: evidence_of("figures", wildcards.figure),
     output:
-        pdf=in_report("results/figures/{figure}.pdf", **FIGURE),
-        png=in_report("results/figures/{figure}.png", **FIGURE),
-        svg=in_report("results/figures/{figure}.svg", **FIGURE),
+        *(in_report(path, **FIGURE) for path in paths.artefact_files("figures", "{figure}")),
         origin="results/figures/{figure}.origin.json",
     log:
         "results/logs/draw_figure/{figure}.log",

@@ -2,7 +2,7 @@ rule build_report:
     """One HTML file with everything: verdicts, claims, evidence of each run, figures, tables."""
     input:
         audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
-        models=model_files("json"),
+        models=model_files(["json"]),
         published=lambda wildcards: PUBLISHED_FILE if published_settings() else [],
         scorecard=lambda wildcards: "results/scorecard.csv" if published_settings() else [],
         figures=page_figures,

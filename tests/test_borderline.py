@@ -93,7 +93,7 @@ def test_a_borderline_verdict_stays_and_is_called_so_in_texts_and_in_json():
 
 def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     def depth(**given):
-        return diagnose(network(), batches(), 0.60, 0.55, **given).checks["depth"]
+        return diagnose(network(), batches(), 0.60, 0.55, **given).judgement["depth"]
 
     own, frozen = np.arange(400) < 240, np.arange(400) < 220
     paired, unpaired = depth(paired_hits=(own, frozen)), depth(test_samples=400)

@@ -69,6 +69,12 @@ def test_a_checkpoint_is_read_back_bit_by_bit(tmp_path, architecture, name, meth
     assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
 
 
+def test_weights_that_blocks_share_are_saved(tmp_path):
+    tensors = torch.nn.ModuleList([torch.nn.Linear(2, 2)] * 2).state_dict()
+    write_tensor_file(tmp_path / "c", FORMAT, tensors, {})
+    assert_same_bits(read_tensor_file(tmp_path / "c", FORMAT)[0], tensors)
+
+
 def test_damaged_and_other_files_are_refused(learner, tmp_path):
     save_checkpoint(learner, tmp_path / "whole")
     content = (tmp_path / "whole").read_bytes()

@@ -51,7 +51,7 @@ def board(folder):
         for name in FOUR.checks:
             label = CHECKS[name].label
             mark = {True: label, False: "", None: f"({label})"}[row["audit"].checks[name].fires]
-            text += mark + "?" * bool(row["audit"].checks[name].borderline)
+            text += mark + "?" * bool(row["audit"].judgement[name].borderline)
         numbers[f"{row['setting']}/{row['run']}/{row['seed']}"] = text
     return numbers
 

@@ -116,6 +116,7 @@ REFUSALS = {
     r"eval_batches: found inputs \(10, 0\)": {"eval_batches": [(X.flatten(1)[:, :0], Y)]},
     "stability_batches: found label 7": {"stability_batches": [(X, Y + 5)]},
     "headline_acc: found 61.0": {"headline_acc": 61.0},
+    "headline_acc: found 1000": {"headline_acc": 10**400},
     "frozen_baseline_acc: found -0.01": {"frozen_baseline_acc": -0.01},
     "method_name: found 0.4": {"method_name": 0.4},
     "thresholds: found {'growth': 5}": {"thresholds": {"growth": 5}},
@@ -184,6 +185,7 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     weight.grad = torch.zeros(3, 6)
     found, grad = snapshot(model), weight.grad
     report = audited(model=model, eval_batches=[(x, labels)], loss_fn=loss_fn)
+    audited(eval_batches=[(x, labels)], loss_fn=loss_fn, credits=lambda *_: [torch.ones(10, 6)] * 2)
     assert torch.equal(x, X) and torch.equal(labels, Y)
     assert random.getstate() == before and snapshot(model) == found
     assert model.head.weight is weight and weight.grad is grad

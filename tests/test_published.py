@@ -56,8 +56,8 @@ def grid_of(**changes):
 def test_every_published_number_belongs_to_a_run_of_the_paper_s_grid_and_to_none_of_smaller_networks():
     published = read_published(SHIPPED)
     grid = shipped("config.yaml")
-    ours = {identity(grid.spec(key).to_dict(), key.seed) for key in published.run_keys_in(grid)}
-    assert {identity(published.spec(key), key.seed) for key in published.run_keys()} <= ours
+    ours = {(identity(grid.spec(key).to_dict()), key.seed) for key in published.run_keys_in(grid)}
+    assert {(identity(published.spec(key)), key.seed) for key in published.run_keys()} <= ours
     assert all(
         published.run_keys_in(shipped(f"configs/{name}.yaml")) == [] for name in ("ci", "demo")
     )

@@ -55,6 +55,9 @@ def test_the_limits_of_the_three_checks_decide(case, limits, options, fires):
         FAProtocol(*case, *limits, **options, thresholds=DiagnosticThresholds())
     unset = FAProtocol(*case, *limits, **options, thresholds=None, sample=None)
     assert unset.run(0.1, accuracy(*case)) == report
+    # The size of the test set may be given at once, or with its accuracy.
+    told = FAProtocol(*case, *limits, **options, test_samples=10_000).run(0.1, 0.3).report
+    assert told == protocol.run(0.1, 0.3, test_samples=10_000).report != protocol.run(0.1, 0.3).report
 
 
 def test_the_four_check_package_s_functions(case):

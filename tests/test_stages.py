@@ -181,7 +181,7 @@ JOBS = {
     "train drtp": ("train", "fa_audit.methods.drtp:DRTP", RESMLP),
     "train fa": ("train", FA, RESMLP),
     "train vit": ("train", FA, VIT),
-    "train mine": ("train", "my.methods:Mine", RESMLP),
+    "train mine": ("train", "my.own.methods:Mine", RESMLP),
     "audit dfa": ("audit", DFA, RESMLP),
     "audit fa": ("audit", FA, RESMLP),
     "figure overview": ("draw_figure", OVERVIEW),
@@ -191,10 +191,11 @@ JOBS = {
 }
 ADDED = "\nEDITED = 1\n"
 MINE = {
-    "__init__.py": "THIRD = 1 / 3\n",
-    "methods.py": "from fa_audit.methods.fa import FA\nfrom my.helper import HALF\nclass Mine(FA):\n    half = HALF\n",
-    "helper.py": "from . import THIRD\nfrom .numbers import HALF\n",
-    "numbers.py": "HALF = 0.5  # of one\n",
+    "__init__.py": "",
+    "own/__init__.py": "THIRD = 1 / 3\n",
+    "own/methods.py": "from fa_audit.methods.fa import FA\nfrom my.own.helper import HALF\nclass Mine(FA):\n    half = HALF\n",
+    "own/helper.py": "from . import THIRD\nfrom .numbers import HALF\n",
+    "own/numbers.py": "HALF = 0.5  # of one\n",
 }
 TRAININGS = {name for name in JOBS if name.startswith("train ")}
 AUDITS = {"audit dfa", "audit fa"}
@@ -204,7 +205,7 @@ SHOWN |= {"build_scorecard", "draw_scorecard"}
 WITHOUT_EFFECT_ON_ANY = {
     "a comment": ("core/errors.py", "\nimport", "\n# edited\nimport"),
     "a docstring": ("core/vectors.py", "Norms, growth", "Edited, growth"),
-    "a user's comment": ("my/numbers.py", "# of one", "# edited"),
+    "a user's comment": ("my/own/numbers.py", "# of one", "# edited"),
     "an error": ("training/learner.py", "the network has {", "there are no more than {"),
     "a log message": ("training/loop.py", '"resuming after epoch %d of %d"', '"edited %d %d"'),
     "a reason": (
@@ -238,7 +239,8 @@ EDITS = {  # the same, and the jobs whose results become stale
     "a network": ("networks/resmlp.py", "", ADDED, (TRAININGS | AUDITS) - {"train vit"}),
     "a method": ("methods/dfa.py", "", ADDED, {"train dfa", "train drtp", "audit dfa"}),
     "a method that a user's uses": ("methods/fa.py", "", ADDED, None),
-    "what a user's method imports": ("my/numbers.py", "0.5", "0.25", {"train mine"}),
+    "what a user's method imports": ("my/own/numbers.py", "0.5", "0.25", {"train mine"}),
+    "the package around it": ("my/__init__.py", "", ADDED, {"train mine"}),
     "a data set": ("data/digits.py", "", ADDED, {"digits"}),
     "a formula of metrics": ("audit/statistics.py", ".mean()", ".sum()", AUDITS | {"audit_model"}),
     "the norms": ("core/vectors.py", ".median()", ".mean()", TRAININGS | AUDITS | {"audit_model"}),
@@ -273,7 +275,7 @@ def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
     shutil.copytree(PACKAGE, folder / "src/fa_audit", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "workflow_scripts", folder / "workflow_scripts")
-    (folder / "my").mkdir()
+    (folder / "my/own").mkdir(parents=True)
     for name, text in MINE.items():
         (folder / "my" / name).write_text(text)
     return folder, digests(folder, JOBS)

@@ -77,7 +77,7 @@ def test_classify_returns_the_label_with_most_goodness_in_all_layers_but_the_fir
     learner, (x, _) = learner_of("forward_forward"), batch_of(count=40)
     with torch.no_grad():
         learner.network.embed[1].weight.mul_(3)
-        found = forward_forward.classify(learner.network, x, CLASSES).tolist()
+        found = forward_forward.classify(learner.network, x).tolist()
         assert found == labels_by_hand(learner.network, x, 1)
         assert found != labels_by_hand(learner.network, x, 0) and len(set(found)) == CLASSES
 
@@ -101,7 +101,7 @@ def test_the_documents_code_prints_the_accuracy_by_goodness(
     document = (ROOT / "docs/methods.md").read_text()
     exec(re.search(r"```python\n(import torch.*?)```", document, re.DOTALL)[1], given)
     ((x, labels),) = evaluation_batches(dataset)
-    right = forward_forward.classify(learner.network, x, CLASSES) == labels
+    right = forward_forward.classify(learner.network, x) == labels
     neutral = forward_forward.classify_neutral(learner.network, x, learner.state) == labels
     shares = [hits.double().mean().item() for hits in (right, neutral)]
     assert capsys.readouterr().out == "goodness {}\nneutral {}\n".format(*shares)

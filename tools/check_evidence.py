@@ -86,7 +86,7 @@ def trained_again(measured: Audit, data: Path) -> tuple[str, Audit, list[dict[st
     own = None if known.own is None else ("frozen", known.own)
     report = audit(run.learner, dataset, run.accuracy, own_frozen=own, bp_frozen_acc=known.bp,
                    trajectory=run.history)  # fmt: skip
-    key = {name: getattr(measured, name) for name in KEY}
+    key = key_of(measured)._asdict()
     about = {"spec": measured.spec, "baseline_runs": measured.baseline_runs}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.safetensors"
@@ -116,7 +116,7 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
             continue
         if math.isnan(there):
             continue
-        values = list(measured.values())
+        values = [value for value in measured.values() if math.isfinite(value)]
         scatter = float(np.std(values, ddof=1)) if len(values) > 2 else USUAL * abs(there)
         t = stats.t.ppf(0.975, max(2, len(values) - 1))
         if not abs(found - there) <= max(t * scatter * math.sqrt(2), LEAST * abs(there)):

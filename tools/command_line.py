@@ -31,7 +31,7 @@ def _section(name: str) -> str:
     what, add_arguments = COMMANDS[name]
     parser = OneLineParser(prog=f"fa-audit {name}", add_help=False)
     add_arguments(parser)
-    table = markdown(["argument", "what"], [list(row) for row in _rows(parser)])
+    table = markdown(["argument", "what"], _rows(parser))
     return f"\n## {name}\n\n{what[0].upper()}{what[1:]}.\n\n{table}\n"
 
 

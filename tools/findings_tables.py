@@ -13,9 +13,8 @@ import pandas as pd
 
 from fa_audit.documents.formats import Table
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.evidence import depth_margin
 from fa_audit.protocol.judge import FOUR
-from fa_audit.results.tables.rows import THREE_CHECK, Column, by_setting, run_table
+from fa_audit.results.tables.rows import THREE_CHECK, Column, run_table
 from fa_audit.results.tidy import KEY, Tidy
 
 FINDINGS = (
@@ -48,21 +47,17 @@ def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     and the last state's norm, each with its interval.
     """
     table = replace(tidy, runs=with_derived(tidy))
-    return run_table(
-        table, FINDINGS, rows=by_setting(tidy), caption=f"{title}. {FINDINGS_NOTE}", labels=labels
-    )
+    return run_table(table, FINDINGS, caption=f"{title}. {FINDINGS_NOTE}", labels=labels)
 
 
 def with_derived(tidy: Tidy) -> pd.DataFrame:
     """Return the runs with margin, logarithms of norms and growths, and the float32 rho of deep
     blocks.
     """
-    keys = list(KEY)
-    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
-    runs = runs.set_index(keys).sort_index()
-    layers = tidy.layers.sort_values([*keys, "layer"])
-    first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
-    deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32_at_input"].mean()
+    runs = tidy.runs.set_index(KEY).sort_index()
+    layers = tidy.layers.sort_values([*KEY, "layer"])
+    first = layers[layers["layer"] == 0].set_index(KEY)["hidden_norm"]
+    deep = layers[layers["layer"] > 0].groupby(KEY)["rho_float32_at_input"].mean()
     logarithms = {
         "log_growth": runs["max_growth"],
         "log_total_growth": runs["hidden_norm_last"] / first,
@@ -70,8 +65,7 @@ def with_derived(tidy: Tidy) -> pd.DataFrame:
     }
     with np.errstate(divide="ignore", invalid="ignore"):
         derived = {name: np.log10(values.astype(float)) for name, values in logarithms.items()}
-    margin = depth_margin(runs["accuracy"], runs["own_frozen_acc"])
-    return runs.assign(margin=margin, deep_rho_float32=deep, **derived).reset_index()
+    return runs.assign(deep_rho_float32=deep, **derived).reset_index()
 
 
 BASELINES = (
@@ -89,9 +83,8 @@ BASELINES_NOTE = (
 def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return every method's accuracy and the accuracies of its baselines."""
     runs = tidy.runs.astype({column.quantity: float for column in BASELINES})
-    rows, caption = by_setting(tidy), f"{title}. {BASELINES_NOTE}"
     shown = replace(tidy, runs=runs)
-    return run_table(shown, BASELINES, rows=rows, caption=caption, labels=labels)
+    return run_table(shown, BASELINES, caption=f"{title}. {BASELINES_NOTE}", labels=labels)
 
 
 TITLES = {name: CHECKS[name].title for name in FOUR.checks}

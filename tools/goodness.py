@@ -23,7 +23,7 @@ def rows(checkpoint: Path, dataset: Dataset) -> Iterator[dict[str, Any]]:
     learner = load_checkpoint(checkpoint)
     network, right = learner.network, {"goodness": 0, "neutral_label": 0}
     for x, labels in evaluation_batches(dataset):
-        right["goodness"] += number_right(classify(network, x, dataset.classes), labels)
+        right["goodness"] += number_right(classify(network, x), labels)
         right["neutral_label"] += number_right(classify_neutral(network, x, learner.state), labels)
     accuracies = {way: count / len(dataset.test_labels) for way, count in right.items()}
     yield RunKey.of(checkpoint)._asdict() | accuracies

@@ -101,16 +101,14 @@ def made() -> Iterator[tuple[Path, str | bytes]]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("benchmarks").symlink_to(ROOT / "benchmarks")
         for document in DOCUMENTS:
-            old = document.read_text(encoding="utf-8")
-            yield (
-                document,
-                rerun(filled(old, facts(), document) if "<!-- table: sum -->" in old else old),
-            )
+            text = document.read_text(encoding="utf-8")
+            if "<!-- table: sum -->" in text:
+                text = filled(text, facts(), document)
+            yield document, rerun(text)
         protocol = ROOT / "docs/protocol.md"
         yield protocol, filled(protocol.read_text("utf-8"), {"differing": differing()}, protocol)
-        yield from (
-            (PICTURES / picture.name, picture.read_bytes()) for picture in Path().glob("*.svg")
-        )
+        for picture in Path().glob("*.svg"):
+            yield PICTURES / picture.name, picture.read_bytes()
 
 
 def alike(old: bytes, new: bytes) -> bool:

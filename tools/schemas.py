@@ -24,18 +24,14 @@ TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": 
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-def _says_something(default: Any) -> bool:
-    return isinstance(default, int | float) or (isinstance(default, str) and default != "")
-
-
 def table(model: type[BaseModel]) -> str:
     """Return a Markdown table of a model's keys: type, meaning and default."""
     schema = model.model_json_schema()
     rows = []
     for key, field in model.model_fields.items():
-        default = f"`{field.default}`" if _says_something(field.default) else ""
-        if field.is_required():
-            default = "required"
+        default = "required" if field.is_required() else ""
+        if isinstance(field.default, int | float | str) and field.default != "":
+            default = f"`{field.default}`"
         kind = _type(schema["properties"][key])
         rows.append([f"`{key}`", kind, str(field.description), default])
     return markdown(["key", "type", "meaning", "default"], rows)

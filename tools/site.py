@@ -41,10 +41,8 @@ def page_of(path: str) -> str:
 
 def targets(path: str, text: str) -> Iterator[str]:
     """Yield the files of the repository that a Markdown file links to."""
-    yield from (
-        posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
-        for _, link in LINK.findall(text)
-    )
+    for _, link in LINK.findall(text):
+        yield posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
 
 
 def as_page(path: str, text: str) -> str:

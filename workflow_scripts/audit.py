@@ -10,14 +10,13 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 with logged(snakemake), device(snakemake) as where:
     files, wild, params = snakemake.input, snakemake.wildcards, snakemake.params
     set_numerics(params.torch_threads)
-    spec = RunSpec.from_dict(params.spec)
     report, about = audit_files(
         files.checkpoint,
         files.data,
         sidecar=files.sidecar,
         trajectory=files.trajectory,
         baselines=dict(zip(params.baselines, files.baselines, strict=True)),
-        spec=spec,
+        spec=RunSpec.from_dict(params.spec),
         device=where,
         thresholds=DiagnosticThresholds.of(params.thresholds),
         name=wild.run,

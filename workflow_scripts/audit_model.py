@@ -13,7 +13,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds
 with logged(snakemake), device(snakemake) as where:
     params, name = snakemake.params, snakemake.wildcards.model
     set_numerics(params.torch_threads)
-    # An external model may need kernels that have no deterministic form.
+    # An external model may need kernels without a deterministic form: AdaptiveAvgPool2d on a GPU.
     torch.set_deterministic_debug_mode("warn")
     limits = DiagnosticThresholds.of(params.thresholds)
     report = audit_model(name, params.model, load_dataset(snakemake.input.data), where, limits)

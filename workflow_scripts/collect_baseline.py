@@ -7,14 +7,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory
 
-KEPT = (
-    "accuracy",
-    "spec",
-    "digest",
-    "checkpoint_sha256",
-    "parameters",
-    "trainable_parameters",
-)
+KEPT = ("accuracy", "spec", "digest", "checkpoint_sha256", "parameters", "trainable_parameters")
 
 with logged(snakemake):
     files, spec = snakemake.input, RunSpec.from_dict(snakemake.params.spec)

@@ -6,6 +6,7 @@ from fa_audit.results.figures.files import write_figure
 from fa_audit.results.tidy import read_tidy
 
 with logged(snakemake):
-    entry, inputs, out = snakemake.params.entry, snakemake.input.evidence, snakemake.output
+    entry, inputs = snakemake.params.entry, snakemake.input.evidence
+    *figures, origin = snakemake.output
     tidy = read_tidy(inputs, entry.get("runs", ()))
-    write_figure(entry, tidy, inputs, [out.pdf, out.png, out.svg], out.origin)
+    write_figure(entry, tidy, inputs, figures, origin)

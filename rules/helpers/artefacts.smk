@@ -97,9 +97,8 @@ def published_settings():
 # ---- external models
 
 
-def model_files(*endings):
-    found = endings or ("json", "md")
-    return [f"results/models/{name}.{ending}" for name in names_in("models") for ending in found]
+def model_files(endings=("json", "md")):
+    return [f"results/models/{name}.{ending}" for name in names_in("models") for ending in endings]
 
 
 @readable

@@ -13,13 +13,7 @@ from fa_audit.core.stages import code_digest
 from fa_audit.experiments.config_file import LineOf, load_config, select_settings, typed
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.origins import Origins, data_code, run_code
-from fa_audit.experiments.paths import (
-    NETWORK_FILES,
-    TIDY,
-    RunKey,
-    data_file,
-    run_files,
-)
+from fa_audit.experiments.paths import NETWORK_FILES, TIDY, RunKey, data_file, run_files
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.artefacts import KINDS
 from snakemake.logging import logger

@@ -159,9 +159,8 @@ def check_command():
             f"fa_audit: found the library in {LIBRARY}; expected {PROJECT / 'src'}. Install it:"
             f" {sys.executable} -m pip install -e {PROJECT}"
         )
-    # A workflow that uses this one as a module may have left the rule out.
     expected = "results/scorecard.csv"
-    found = rules.build_scorecard.output.csv if hasattr(rules, "build_scorecard") else expected
+    found = rules.build_scorecard.output.csv
     if found != expected and not in_storage():
         raise AuditError(
             f"module: `prefix:` or `replace_prefix:` turns {expected} into '{found}'; expected"

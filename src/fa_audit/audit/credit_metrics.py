@@ -8,8 +8,8 @@ is ``g_{l+1}``. Metrics named ``..._at_input`` test it at the block's input, whe
 ``g_l``, as published numbers do. In a block without a skip, ``g_l`` is unrelated to the credit.
 
 The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in
-its own precision; everything else is computed on a float64 copy. A value that cannot be measured is
-None and has a reason.
+its own precision; metrics that test a direction by its loss use a float64 copy. A value that cannot
+be measured is None and has a reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ _AT_ONCE = 2**16
 # output if k is 1, its input if k is 0.
 _SIDES = {"": 1, AT_INPUT: 0}
 RESHAPED = "the block changes the shape of its state: the credit does not fit its input"
-LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
 _OF_METHODS = ("residual_ratio", "bridge_residual")
 IN_DOUBLE = (*AGAINST_THE_LOSS, *_OF_METHODS, *at_both_sides("fresh_b_cosine"))
@@ -146,7 +145,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
         # The mean over a batch of one sample is that sample's loss.
-        pairs = zip(logits.split(1), targets.split(1))
+        pairs = zip(logits.split(1), targets.clone().split(1))
         return torch.stack([loss_fn(*pair).reshape(()) for pair in pairs])
 
     try:
@@ -256,7 +255,7 @@ def against_the_loss(
             "nudging": nudging(network, state, starts[state], targets, credit, _ETA, losses),
         }
 
-    left_out = Measured(None, len(targets), 0, LEFT_OUT)
+    left_out = Measured(None, len(targets), 0, "left out by blocks=")
     blocks = []
     for layer, credit in enumerate(tqdm(credits, "credit of block", leave=False, disable=None)):
         block: Block = dict.fromkeys(AGAINST_THE_LOSS, left_out)

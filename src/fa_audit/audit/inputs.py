@@ -93,7 +93,7 @@ def fraction(name: str, value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         number = math.nan  # refused below
     # Python turns booleans and texts into numbers, but they are no accuracies.
     if isinstance(value, bool | str) or not 0 <= number <= 1:

@@ -43,8 +43,7 @@ def audit_model(
         dataset: on the CPU.
 
     Raises:
-        AuditError: the model cannot be built; its description, weights or inputs do not fit it; or
-            torch has no deterministic kernel for one of its operations on this device.
+        AuditError: the model cannot be built, or its description, weights or inputs do not fit it.
     """
     weights = f"weights from {entry['weights']}"
     if not entry["weights"]:
@@ -75,11 +74,7 @@ def audit_model(
         # Replacing the accuracy is enough: a report computes its verdicts when they are read.
         return report.replace(headline_acc=accuracy)
     except AuditError as error:
-        hint = ""
-        # AdaptiveAvgPool2d((7, 7)) has no deterministic kernel on a GPU, for example.
-        if "deterministic" in str(error):
-            hint = " Try a CPU, which may be deterministic: --set-resources audit_model:gpu=0"
-        raise AuditError(f"models.{name}: {error}{hint}") from error
+        raise AuditError(f"models.{name}: {error}") from error
 
 
 def build_model(entry: Mapping[str, Any]) -> nn.Module:

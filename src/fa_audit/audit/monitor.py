@@ -101,11 +101,11 @@ class Monitor:
             thresholds=thresholds,
         )
         self.history: list[dict[str, Any]] = []
-        self.epoch, self.stopped = epoch, False
+        self.stopped = False
         # Subjects of earlier warnings, which are not repeated.
         self._warned: set[str] = set()
         self._log = log
-        self._look(self.epoch)
+        self._look(epoch)
         found = self.report.batches
         if "C" in self.stop_on and found < FEWEST:
             expected = f"expected {FEWEST} or more of similar size"

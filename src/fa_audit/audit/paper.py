@@ -15,25 +15,13 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch, counting, ignored_by, mean_gradient, part_of
-from fa_audit.audit.inputs import (
-    BATCH_SIZE,
-    as_rows,
-    check_count,
-    check_model,
-    prepared,
-)
+from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_count, check_model, prepared
 from fa_audit.audit.statistics import mean_pairwise_cosine
 from fa_audit.audit.warnings import are_classes
 from fa_audit.core.errors import AuditError
 from fa_audit.core.vectors import median_norm
 from fa_audit.networks.states import Description
-from fa_audit.networks.trace import (
-    LossFunction,
-    accuracy_of,
-    outputs_of,
-    reference,
-    untouched,
-)
+from fa_audit.networks.trace import LossFunction, accuracy_of, outputs_of, reference, untouched
 from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
@@ -256,7 +244,7 @@ class FAProtocol:
             test_samples: as in `diagnose`; by default the number of evaluation samples that the
                 loss does not ignore, if they have class labels.
         """
-        options = self.options | {"test_samples": test_samples}
+        options = dict(self.options)
         # Samples with the label that the loss ignores do not count in the accuracy.
         x, labels = self.samples
         known = labels != ignored_by(options.get("loss_fn", F.cross_entropy))
@@ -267,8 +255,10 @@ class FAProtocol:
             test_acc = accuracy_of(self.model, zip(*parts))
             note = f"test accuracy of the {known.sum()} evaluation samples only"
             options["notes"] = "; ".join(filter(None, [options.get("notes"), note]))
-        if test_samples is None and classes:
-            options["test_samples"] = int(known.sum())
+        if test_samples is not None:
+            options["test_samples"] = test_samples
+        elif classes:
+            options.setdefault("test_samples", int(known.sum()))
         return ThreeCheckReport(
             diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
         )

@@ -61,8 +61,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     by_name, by_block = feature_drift(learner)
     blocks = []
     for layer, moved in enumerate(by_block):
-        drifted = {"feature_drift": moved}
-        blocks.append(aligned[layer] | worth[layer] | rounded[layer] | drifted)
+        blocks.append(aligned[layer] | worth[layer] | rounded[layer] | {"feature_drift": moved})
     deep = deep_means(blocks) | nulls(fresh, reason)
     return CreditReport(tuple(blocks), deep, by_name)
 

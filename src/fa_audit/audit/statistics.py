@@ -33,21 +33,16 @@ def median_ratio(rows: Tensor, others: Tensor) -> Measured:
     Measured(value=2.5, n=2, n_valid=1, reason='')
     """
     ratios = sample_norms(rows) / sample_norms(others)
-    return median_of(
-        ratios,
-        ratios.isfinite(),
-        "no sample where the ratio of the two norms is finite",
-    )
+    reason = "no sample where the ratio of the two norms is finite"
+    return median_of(ratios, ratios.isfinite(), reason)
 
 
 def median_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
     """Return the median of the usable values ``(B,)``, or the reason if there is none."""
     n, n_valid = len(values), int(usable.sum())
-    return (
-        Measured(values[usable].median().item(), n, n_valid)
-        if n_valid
-        else Measured(None, n, 0, reason)
-    )
+    if n_valid == 0:
+        return Measured(None, n, 0, reason)
+    return Measured(values[usable].median().item(), n, n_valid)
 
 
 def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
@@ -75,24 +70,17 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
     cosines = pairwise_cosines(directions)
     count, total = len(cosines), len(directions)
     if count < 2:
-        return Measured(
-            None,
-            total,
-            count,
-            f"needs two batches with a finite, non-zero mean gradient; found {count}",
-        )
-    return Measured(
-        ((cosines.sum() - cosines.trace()) / (count * (count - 1))).item(), total, count
-    )
+        reason = f"needs two batches with a finite, non-zero mean gradient; found {count}"
+        return Measured(None, total, count, reason)
+    mean = ((cosines.sum() - cosines.trace()) / (count * (count - 1))).item()
+    return Measured(mean, total, count)
 
 
 def pairwise_cosines(directions: list[Tensor]) -> Tensor:
     """Return the cosines ``(K, K)`` of the K vectors ``(d,)`` that are finite and not zero."""
-    rows, valid = (
-        unit(torch.stack(directions))
-        if directions
-        else (torch.empty(0, 1), torch.empty(0, dtype=torch.bool))
-    )
+    if not directions:
+        return torch.empty(0, 0)
+    rows, valid = unit(torch.stack(directions))
     return rows[valid] @ rows[valid].T
 
 

@@ -88,6 +88,8 @@ def _board(options: argparse.Namespace) -> None:
     from fa_audit.results.own_audits import append_audits, read_own
     from fa_audit.results.tables.board import board
 
+    if options.wide and not options.output:
+        raise AuditError("--wide: found without --output; expected with a figure to draw.")
     config, _ = load_config(provided(_BOARD))
     folder = measured_folder(options.folder or _FIELD)
     measured = read_measured(folder)

@@ -34,16 +34,16 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file atomically: fill a temporary file beside `path`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
-    leaves half a file under the final name. If `path` is a link, its target is replaced. Devices
-    and pipes are written to directly.
+    leaves half a file under the final name. If `path` is a link, its target is replaced. Pipes,
+    and everything in /dev, are written to directly.
 
     Raises:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
     """
     path = Path(path)
-    replaced = not path.is_relative_to("/dev") and (path.is_file() or not path.exists())
     try:
-        if replaced:
+        is_file = path.is_file() or not path.exists()
+        if is_file and not path.is_relative_to("/dev"):
             _replace(Path(os.path.realpath(path)), content)
         else:
             path.write_bytes(content)
@@ -73,7 +73,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 def not_written(path: Path, error: OSError) -> AuditError:
     """Return the error for a file that the system refused to write."""
-    folder = next(parent for parent in path.absolute().parents if parent.is_dir())
+    folder = next(filter(os.path.isdir, path.absolute().parents))
     why = error.strerror or str(error)
     todo = f"Name another place, or make '{folder}' writable"
     if isinstance(error, FileExistsError):  # mkdir found a file
@@ -194,10 +194,10 @@ def _read(path: str | Path, hint: str) -> bytes:
         AuditError: it cannot be read, or is a named pipe.
     """
     file = Path(path)
-    # A named pipe could block the reader forever; the pipes of a shell are in /dev.
-    if file.is_fifo() and not file.is_relative_to("/dev"):
-        raise AuditError(f"{path}: found a named pipe; expected a file.")
     try:
+        # A named pipe could block the reader forever; the pipes of a shell are in /dev.
+        if file.is_fifo() and not file.is_relative_to("/dev"):
+            raise AuditError(f"{path}: found a named pipe; expected a file.")
         return file.read_bytes()
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):

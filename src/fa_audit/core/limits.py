@@ -106,7 +106,7 @@ def check_cluster_limits(
         asked: resources of every rule that may be sent to the cluster, before `limits` apply.
 
     Raises:
-        AuditError: a rule asks for GPUs without a limit.
+        AuditError: a rule asks for GPUs, and their number is not limited, or limited to 0.
     """
     caps = {
         _cap(rule, resources, limits)

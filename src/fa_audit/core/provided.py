@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
 # `provided` holds links to the checkout's files, or, in an installed package, copies of them.
-_PLACES = (Path(), PACKAGE / "provided")
+_PLACES = (Path(), Path(__file__).resolve().parents[1] / "provided")
 
 
 def provided(name: str | Path) -> Path:

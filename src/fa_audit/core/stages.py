@@ -21,7 +21,6 @@ from fa_audit.core.registry import find_module
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parents[1]
-SCRIPTS = ROOT / "workflow_scripts"
 
 NETWORK = (
     "core/measured.py",
@@ -131,8 +130,9 @@ def stage_files(stage: str, *entries: str) -> list[Path]:
     """
     files = _modules(entries)
     for name in STAGES[stage]:
-        files += _files(name)
-    script = SCRIPTS / f"{stage}.py"
+        path = PACKAGE / name
+        files += path.rglob("*.py") if path.is_dir() else [path]
+    script = ROOT / f"workflow_scripts/{stage}.py"
     # An installed package comes without the scripts of the workflow.
     if script.exists():
         files.append(script)
@@ -176,13 +176,6 @@ def _with_imports(files: Iterable[Path]) -> list[Path]:
     return sorted(found)
 
 
-def _files(name: str) -> list[Path]:
-    path = PACKAGE / name
-    if not name.endswith("/"):
-        return [path]
-    return [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != ".pyc"]
-
-
 def _is_followed(path: Path) -> bool:
     if not path.is_relative_to(PACKAGE):
         return True
@@ -191,8 +184,8 @@ def _is_followed(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> list[Path]:
-    """Return a file, the files of all modules that it imports, and the ``__init__`` beside every
-    file outside of fa_audit.
+    """Return a file, the files of all modules that it imports, and the ``__init__`` of the package
+    around every file outside of fa_audit.
 
     In ``from package import name``, the name may be a module: its file is then returned, too.
     """
@@ -215,7 +208,8 @@ def _imported_files(path: Path) -> list[Path]:
                 found.append(file)
     for file in list(found):
         if not file.is_relative_to(PACKAGE):
-            found.append(file.with_name("__init__.py"))
+            folder = file.parent.parent if file.name == "__init__.py" else file.parent
+            found.append(folder / "__init__.py")
     return [file for file in found if file.is_file()]
 
 

@@ -1,4 +1,4 @@
-"""Norms, growth and angles of rows ``(B, d)``, in float64, for trainings and audits alike.
+"""Norms, growth and angles of rows ``(B, d)``, in float64, and rows brought to unit length or rms.
 
 A `Measured` quantity that cannot be measured has a reason, not a placeholder such as 0 or NaN.
 """

@@ -10,7 +10,4 @@ DATASETS: dict[str, str] = {
     "cifar100": "fa_audit.data.cifar:cifar100",
     "synthetic_teacher": "fa_audit.data.synthetic_teacher:synthetic_teacher",
 }
-WITHOUT_FILES = (
-    "digits",
-    "synthetic_teacher",
-)  # made from installed packages: their `data_root` is unused
+WITHOUT_FILES = ("digits", "synthetic_teacher")  # made from installed packages; data_root unused

@@ -38,11 +38,6 @@ def read_data_file(
     return read_tensors(path, load, KEY, checksums, HINT)
 
 
-def joined(checksums: Mapping[str, str]) -> str:
-    """Combine the checksums that `checksums` returns into one digest."""
-    return hashlib.sha256("".join(checksums.values()).encode()).hexdigest()
-
-
 def checksums(described: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the description and of every array's bytes."""
     text = json.dumps(described, sort_keys=True)

@@ -6,6 +6,7 @@ Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay as t
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -22,7 +23,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
 from fa_audit.core.registry import call, naming_errors
 from fa_audit.data import DATASETS
-from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, joined, read_data_file
+from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, read_data_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,8 @@ class Dataset:
     def sha256(self) -> str:
         """Return the digest of all arrays and settings."""
         arrays = {name: getattr(self, name).cpu() for name in ARRAYS}
-        return joined(checksums(self.described, arrays))
+        found = checksums(self.described, arrays)
+        return hashlib.sha256("".join(found.values()).encode()).hexdigest()
 
     @property
     def described(self) -> dict[str, Any]:
@@ -249,12 +251,12 @@ def evaluation_batches(
 
 
 def stability_batches(
-    dataset: Dataset, batch_size: int = 128, limit: int = 10, fewest: int = 8
+    dataset: Dataset, batch_size: int = 128, limit: int = 10
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return up to `limit` unshuffled test batches of one size, and at least `fewest` of them.
+    """Return up to `limit` unshuffled test batches of one size.
 
-    If the test set is too small for `fewest` batches of `batch_size`, the batches are smaller.
-    Samples left over at the end, too few for a batch, are dropped.
+    If the test set has fewer than 8 batches of `batch_size`, the batches are smaller. Samples left
+    over at the end, too few for a batch, are dropped.
     """
-    size = max(1, min(batch_size, len(dataset.test_labels) // fewest))
+    size = max(1, min(batch_size, len(dataset.test_labels) // 8))
     return [batch for batch in evaluation_batches(dataset, size, limit) if len(batch[1]) == size]

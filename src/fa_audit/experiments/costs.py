@@ -46,7 +46,7 @@ Row = dict[str, Any]
 
 
 class Hours(NamedTuple):
-    """Hours of a job, and whether they were measured for exactly this network, method and options."""
+    """Hours of a job, and whether they were measured for this very job, so far as they depend on it."""
 
     value: float
     measured: bool
@@ -168,7 +168,7 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
     for device in DEVICES:
         rows[device] = {cost_key(row): row for row in stored.get(device, [])}
     for device, row in own:
-        rows[device][cost_key(row)] = rows[device].get(cost_key(row), {}) | row
+        rows[device].setdefault(cost_key(row), {}).update(row)
     return Costs(rows)
 
 

@@ -64,9 +64,9 @@ class RunKey(NamedTuple):
         return cls(found[1], found[2], int(found[3]))
 
 
-def run_files(folder: str, ending: str, keys: Iterable[tuple[str, str, int]]) -> list[str]:
+def run_files(folder: str, ending: str, keys: Iterable[RunKey]) -> list[str]:
     """Return ``results/FOLDER/SETTING/RUN/seedSEED.ENDING`` for every key, in their order."""
-    return [RunKey(*key).path(folder, ending) for key in keys]
+    return [key.path(folder, ending) for key in keys]
 
 
 def data_file(dataset: str) -> str:

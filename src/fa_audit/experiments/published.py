@@ -24,6 +24,7 @@ from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import SAMPLES, Seed
+from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.protocol.judge import FOUR, THREE
 
@@ -40,8 +41,8 @@ NEVER = "never"  # the value of a quantity such as first_scale_flag if there is 
 BATCH = 128  # samples of an audit
 LAYER, EPOCH = ("layer",), ("epoch",)
 _NUMBER, _FIRST, _FLAG = (), (NEVER,), (True, False)
-_OF_A_RUN = ("accuracy", "margin", "margin_strict", "own_frozen_acc", "bp_frozen_acc", "hidden_norm_last",
-             "grad_norm_last", "max_growth", "stability", "identity_distance", "identity_cosine",
+_OF_A_RUN = (*(check.column for check in CHECKS.values()), "accuracy", "own_frozen_acc",
+             "bp_frozen_acc", "hidden_norm_last", "identity_distance", "identity_cosine",
              "mean_clamped_cosine_at_input", "deep_clamped_cosine_at_input", "deep_rho_at_input",
              "deep_rho_bp_at_input", "deep_rho_random_at_input", "deep_nudging_at_input",
              "fresh_b_mean_at_input", "fresh_b_std_at_input")  # fmt: skip
@@ -324,9 +325,9 @@ class Published(Strict):
         return self
 
 
-def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
-    """Return a key that is equal for the same experiment: its specification, and the seed if given."""
-    return json.dumps({**spec, "seed": seed}, sort_keys=True)
+def identity(spec: Mapping[str, Any]) -> str:
+    """Return a key that is equal for specifications that differ in the seed only."""
+    return json.dumps({**spec, "seed": None}, sort_keys=True)
 
 
 def read_published(raw: Any) -> Published:

@@ -79,7 +79,4 @@ class DualPropagation(Method):
 def pulled(network: Network, layer: int, h: Tensor, difference: Tensor) -> Tensor:
     """Return ``J^T d`` of block `layer` at `h`, shaped like `h`, detached."""
     h = h.detach().requires_grad_()
-    with torch.enable_grad():
-        following = network.split(layer, h)[1]
-    (found,) = torch.autograd.grad(following, h, difference)
-    return found
+    return torch.autograd.grad(network.split(layer, h)[1], h, difference)[0]

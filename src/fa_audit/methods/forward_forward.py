@@ -104,14 +104,14 @@ class ForwardForward(Method):
 
 
 @torch.no_grad()
-def classify(network: Network, x: Tensor, classes: int) -> Tensor:
+def classify(network: Network, x: Tensor) -> Tensor:
     """Return for each image the label with the largest goodness, ``(B,)``.
 
     Goodness is summed over ``h_1..h_L``; a network without blocks has only ``h_0``.
     """
     sums = []
     with untouched(network):
-        for label in torch.eye(classes).to(x):
+        for label in torch.eye(network.classes).to(x):
             states = states_of(network, overlaid(x, label))
             sums.append(added(map(goodness, states[1:] or states)))
     return torch.stack(sums).argmax(dim=0)

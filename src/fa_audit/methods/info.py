@@ -128,7 +128,7 @@ INFO: dict[str, MethodInfo] = {
     ),
     "weight_mirror": MethodInfo(
         summary="weight mirror: feedback weights learn to match the forward weights, from noise",
-        equation="a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
+        equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
         latex=_TOP + r"a_lJ_l[W \to B],\ \mathrm{d}B = \eta\overline{W\xi\xi^\top} - \lambda B",
         feedback="learned from noise: one B for each weight; N(0, 1/fan in) at first",
         source="Akrout et al. 2019",
@@ -177,7 +177,7 @@ INFO: dict[str, MethodInfo] = {
     "local_sim": MethodInfo(
         summary="local similarity losses: every block makes samples as alike as their labels are",
         equation="a_l = d/dh_{l+1} mean (S(M_l h_{l+1}) - S(y))^2,  S: cosines of samples",
-        latex=r"a_l = \partial\,\|S(M_l h_{l+1}) - S(y)\|^2/\partial h_{l+1}",
+        latex=r"a_l = \partial\,\overline{(S(M_l h_{l+1}) - S(y))^2}/\partial h_{l+1}",
         feedback="learned linear map per block; torch's initialisation",
         source="Nokland, Eidnes 2019",
         relative_time=1.8,

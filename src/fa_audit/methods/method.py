@@ -34,7 +34,8 @@ class Credits:
         blocks: ``a_0..a_{L-1}``; ``a_l`` is assigned to the output ``f_l`` of block l.
         embedding: the credit of ``h_0``.
         normalise: divide each credit by its per-sample root mean square before learning from it.
-            If False, credits must be gradients of a loss, see `batch_mean`.
+            If False, and without an objective, credits must be gradients of a loss, see
+            `batch_mean`.
         batch_mean: the credits are gradients of the batch-mean loss, which are B times smaller than
             those of single samples' losses. A training that does not normalise multiplies them
             by B.
@@ -100,8 +101,8 @@ class Method:
         """Return the method's state, such as feedback matrices and auxiliary nets; empty by
         default.
 
-        Checkpoints save its buffers and parameters. `auxiliary_loss` or `Credits.objective` trains
-        its parameters.
+        Checkpoints save its buffers and parameters. `auxiliary_loss`, `Credits.objective` or
+        gradients that `update_state` sets train its parameters.
         """
         return nn.Module()
 

@@ -37,7 +37,7 @@ class Partners(nn.Module):
     def __init__(self, network: Network, generator: torch.Generator) -> None:
         super().__init__()
         for name, weight in partnered_weights(network):
-            self.register_buffer(name, torch.empty_like(weight, requires_grad=False))
+            self.register_buffer(name, torch.empty_like(weight))
         self.redraw(generator)
 
     def redraw(self, generator: torch.Generator) -> None:

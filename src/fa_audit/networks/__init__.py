@@ -29,10 +29,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 GIVEN = {"image_shape", "classes"}  # arguments that the data set determines
 _COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-EXPECTED = (
-    "image_shape, classes, depth=N, and options whose default is a number, a text, True, False or"
-    " None; None stands for a positive number that the architecture chooses"
-)
 
 
 @cache
@@ -61,7 +57,8 @@ def architecture_options(name: str) -> dict[str, Any]:
             shown.append(option if default is Parameter.empty else f"{option}={default!r}")
         raise AuditError(
             f"architecture '{name}': found the arguments {listed(shown) or 'none'}; expected"
-            f" {EXPECTED}."
+            " image_shape, classes, depth=N, and options whose default is a number, a text, True,"
+            " False or None; None stands for a positive number that the architecture chooses."
         )
     return options
 

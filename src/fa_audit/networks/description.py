@@ -85,10 +85,6 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
     return network
 
 
-def _as_it_is(place: Place, h: Tensor) -> Tensor:
-    return h
-
-
 class DescribedNetwork(Network):
     """Run a described model, always in whole passes: it has no `embed`, `head` or `split`.
 
@@ -227,7 +223,7 @@ class DescribedNetwork(Network):
         """Return the outputs ``(B, ...)`` of a pass on `x` in which `h` replaces ``h_layer``."""
         return self.changed(self.x, layer, lambda _: h)[0]
 
-    def run(self, x: Tensor, visit: Visit = _as_it_is) -> Any:
+    def run(self, x: Tensor, visit: Visit = lambda place, h: h) -> Any:
         """Run a pass in which `visit` may replace every state, in order; return the outputs.
 
         Raises:
@@ -431,7 +427,7 @@ def starting_states(network: Network, x: Tensor) -> list[Tensor]:
     """Return the states ``h_0..h_L`` of a pass on `x`, for later calls of ``logits_from``."""
     if isinstance(network, DescribedNetwork):
         network.x = x
-    _, states = network(x, return_hidden=True)
+    _, states = network(x.clone(), return_hidden=True)
     return [h.detach() for h in states]
 
 

@@ -21,5 +21,4 @@ class StudentMLP(ResMLP):
             width=width,
             depth=depth,
             terminal_norm=False,
-            residual=True,
         )

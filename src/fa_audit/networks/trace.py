@@ -53,7 +53,8 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
             sum of local losses gives each part its own gradient only. Otherwise the graph spans the
             whole network.
     """
-    embedded = network.embed(x)
+    # A copy, since a network may work on its input in place.
+    embedded = network.embed(x.clone())
     if torch.is_grad_enabled() and not embedded.requires_grad:
         # A frozen embedding has no graph, but the gradient at h_0 is still needed.
         embedded = embedded.detach().requires_grad_()

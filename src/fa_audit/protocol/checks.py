@@ -61,13 +61,6 @@ class Outcome:
     interval_note: str = ""
     threshold_note: str = ""
 
-    @property
-    def borderline(self) -> bool:
-        """Return whether the interval contains the limit: other samples might have decided
-        otherwise.
-        """
-        return self.interval is not None and self.interval[0] <= self.threshold <= self.interval[1]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:

@@ -59,7 +59,7 @@ def caption(section: str, kind: str) -> str:
     It is empty for the tables of this package, which print their own captions.
 
     Raises:
-        AuditError: a user's kind has no docstring.
+        AuditError: neither a user's kind nor its module has a docstring.
     """
     if section == "tables" and kind in TABLES:
         return ""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fa_audit.core.errors import unknown
-from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.published import Entry, Published, plain
 from fa_audit.results.judging import (
@@ -42,7 +41,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     Raises:
         AuditError: the file is not a mapping, or names an unknown entry.
     """
-    path = provided(folder) / _EXPLANATIONS
+    path = folder / _EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
     known = {entry.key for entry in published.entries}
     for key in found:

@@ -1,6 +1,4 @@
-"""Write a scorecard as CSV, and as Markdown with the headline, the paper's claims and the
-differences.
-"""
+"""Write a scorecard as Markdown with the headline, the paper's claims and the differences."""
 
 from __future__ import annotations
 

@@ -33,6 +33,8 @@ def with_standings(tidy: Tidy) -> Tidy:
         raise AuditError("board: found baselines only; expected runs of a rule.")
     rules = runs["run"].str.replace(TRAINING, "", regex=True)
     is_alone = runs.groupby(["setting", rules])["run"].transform("nunique") == 1
+    # In all settings alike: figures and tables name a run once.
+    is_alone = is_alone.groupby(runs["run"]).transform("all")
     runs = runs.assign(rule=rules.where(is_alone, runs["run"]), rank=math.nan)
     for setting, group in runs.groupby("setting"):
         ranked = ranks(group.pivot_table("accuracy", "seed", "run"))
@@ -48,7 +50,7 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """
     shallow = runs["shallow"].eq(True)
     is_frozen = runs["frozen_blocks"].eq(runs["depth"]) & (runs["depth"] > 0) & ~shallow
-    # Snapshots and stopped runs use the baselines in their audits: they are of the same epoch.
+    # Snapshots use the baselines in their audits: they are of the same epoch.
     is_whole = ~runs["run"].str.contains("+epoch", regex=False) & runs["stopped_after"].isna()
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # If there are several baselines, take the most accurate: a weak one makes the margin too large.

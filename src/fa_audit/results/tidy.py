@@ -179,6 +179,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
     row["identity_distance"] = value_of(state, "displacement")
     row["identity_cosine"] = value_of(state, "cosine_to_embedding")
     row |= _credits(audit)
+    judgement = audit.judgement
     for name, found in audit.checks.items():
         low, high = found.interval or (None, None)
         row |= {
@@ -187,7 +188,7 @@ def _run_row(audit: Audit) -> dict[str, Any]:
             f"{name}_distance": found.distance,
             f"{name}_interval_low": low,
             f"{name}_interval_high": high,
-            f"{name}_borderline": found.borderline,
+            f"{name}_borderline": judgement[name].borderline,
         }
     row |= {
         "hidden_norm_last": last.hidden_norm,
@@ -195,7 +196,6 @@ def _run_row(audit: Audit) -> dict[str, Any]:
         "grad_norm_last": last.grad_norm,
         "scale_free_last": last.scale_free,
     }
-    judgement = audit.judgement
     for name, rule in RULES.items():
         row[name] = judgement.verdict(rule)
         row[f"{name}_borderline"] = judgement.is_borderline(rule)
@@ -255,7 +255,7 @@ def layers_table(audits: Iterable[Audit]) -> pd.DataFrame:
             more = values.pop("more_samples")
             if place < len(audit.credit):
                 values |= audit.credit[place]
-            row = key_of(audit)._asdict()
+            row = key_of(audit)._asdict() | dict.fromkeys(at_both_sides("cosine"))
             for name, value in values.items():
                 row[name] = value
                 if isinstance(value, Measured):
@@ -280,7 +280,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
     frames = []
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         audit, history = of_run[key], read_trajectory(path)
-        spec = RunSpec.from_dict(audit.spec or {})
+        spec = RunSpec.from_dict(audit.spec)
         check_history(history, spec, audit.headline_acc, audit.stopped_after, str(path))
         frames.append(read_table(path).assign(**key._asdict()))
     return pd.concat(frames, ignore_index=True)[columns]
@@ -408,7 +408,7 @@ def _read_histories(path: Path, audits: Iterable[Audit]) -> pd.DataFrame:
         audit = of_run.get(RunKey(*key))
         if audit is None:
             raise AuditError(f"{expected}; found {RunKey(*key)}.")
-        spec = RunSpec.from_dict(audit.spec or {})
+        spec = RunSpec.from_dict(audit.spec)
         where = f"{path}: {audit.run}/seed{audit.seed}"
         rows = own[["epoch", "layer", "test_accuracy"]].to_dict("records")
         check_history(rows, spec, audit.headline_acc, audit.stopped_after, where)

@@ -148,14 +148,16 @@ def write_tensor_file(
     Args:
         kind: the kind of file, and the version of its format.
     """
-    about = {"format": kind} | dict(about)
+    about = {"format": kind, **about}
     about["sha256"] = _checksum(about, tensors)
     # One metadata key only: safetensors writes several in an arbitrary order, but equal runs must
     # give equal bytes.
     metadata = {_KEY: json.dumps(about, sort_keys=True)}
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # Each tensor gets memory of its own: safetensors refuses weights that are shared.
+    own = torch.contiguous_format
+    copies = {name: tensor.cpu().clone(memory_format=own) for name, tensor in tensors.items()}
     # Not save_file: if killed, it leaves a temporary file that nothing would find and delete.
-    write_bytes(path, save(contiguous, metadata))
+    write_bytes(path, save(copies, metadata))
 
 
 def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -175,6 +177,6 @@ def _checksum(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Return one SHA-256 of the description and the tensors' names, types, shapes and contents."""
     described = []
     for name, tensor in sorted(tensors.items()):
-        content = checksum(tensor.detach().cpu())
+        content = checksum(tensor.cpu())
         described.append((name, str(tensor.dtype), list(tensor.shape), content))
     return digest_of([described, about])

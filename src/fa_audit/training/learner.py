@@ -114,11 +114,18 @@ def build(
     options = dict(spec.architecture_options)
     if spec.shallow:
         options["depth"] = 0
-    size = {"image_shape": image_shape, "classes": classes}
     method = method or load_method(spec.method)
     # The order matters: the seed's stream gives the weights first, then the feedback.
     with seeded(spec.seed):
-        network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
+        network = call(
+            "architecture",
+            ARCHITECTURES,
+            spec.architecture,
+            Network,
+            image_shape=image_shape,
+            classes=classes,
+            **options,
+        )
         network.image_shape = image_shape
         if spec.architecture not in ARCHITECTURES:
             with naming_errors("architecture", ARCHITECTURES, spec.architecture):
@@ -186,9 +193,8 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
         AuditError: the credits are not one finite tensor ``(B, d)`` of the network's type for each
             block and for the embedding.
     """
-    naming = naming_errors("method", METHODS, learner.spec.method)
     # `untouched` restores the random streams, too, so the training's draws do not change.
-    with untouched(learner.network), naming:
+    with untouched(learner.network), naming_errors("method", METHODS, learner.spec.method):
         checked_credits(learner, x, labels, strict=True)
 
 
@@ -266,7 +272,7 @@ def learn(
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:
             # Without `inputs`, gradients could reach parts of the network that are not detached.
-            auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
+            auxiliary.backward(inputs=_learning(state))
         terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
     # One backward pass from all terms: a local term's graph reaches only its own part.
     outputs, signals = zip(*terms, strict=True)

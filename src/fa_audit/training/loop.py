@@ -88,8 +88,7 @@ def train(
     """
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
-    parameters = learner.network.named_parameters()
-    drawn = {name: p.clone() for name, p in parameters if not p.requires_grad}
+    drawn = {n: p.clone() for n, p in learner.network.named_parameters() if not p.requires_grad}
     progress = _train_epochs(learner, dataset, resume)
     _check_frozen(learner, drawn)
     # Only a training of 0 epochs has rows of epoch 0; in others, rows begin with epoch 1.

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import (
@@ -113,7 +112,6 @@ def write_run(
         more: other entries of the sidecar.
     """
     spec, parameters = trained.learner.spec, list(trained.learner.network.parameters())
-    learning = [p for p in parameters if p.requires_grad]
     save_checkpoint(trained.learner, checkpoint)
     write_text(trajectory, trajectory_csv(trained.history))
     about = {
@@ -122,8 +120,8 @@ def write_run(
         "fingerprint": origin,
         **more,
         "accuracy": trained.accuracy,
-        "parameters": sum(map(Tensor.numel, parameters)),
-        "trainable_parameters": sum(map(Tensor.numel, learning)),
+        "parameters": sum(p.numel() for p in parameters),
+        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of(checkpoint),

@@ -59,10 +59,10 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     try:
         validated(model, facts, str(path))
     except AuditError as error:
-        hint = (
-            "Give another file; if a training made this one, delete it and run the training again."
-        )
-        raise AuditError(f"{error} {hint}") from None
+        raise AuditError(
+            f"{error} Give another file; if a training made this one, delete it and run the"
+            " training again."
+        ) from None
     check_signature(facts, path)
     return facts
 
@@ -127,7 +127,6 @@ def check_baseline(
     run = parse_run(facts.get("run", name))
     # A baseline whose run names a learning rate may differ in rate and normalisation.
     if run.lr and run.untuned == parse_run(name).untuned:
-        normalise = found.normalise and not run.unnormalised
-        wanted = replace(wanted, lr=run.lr, normalise=normalise)
+        wanted = replace(wanted, lr=run.lr, normalise=found.normalise and not run.unnormalised)
     expected = f"Expected {name} with the audited run's network, data, budget and seed. {hint}"
     check_spec(found, wanted, path, expected)

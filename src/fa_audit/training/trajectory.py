@@ -92,7 +92,7 @@ def check_history(
     epochs, states = range(min(1, last_epoch), last_epoch + 1), range(depth + 1)
     expected = [(epoch, state) for epoch in epochs for state in states]
     if found != expected:
-        missing = [f"epoch {e} state {s}" for e, s in expected if (e, s) not in set(found)]
+        missing = [f"epoch {e} state {s}" for e, s in expected if (e, s) not in found]
         problem = "rows repeated, out of order or of another run"
         if missing:
             problem = f"no rows of {listed(missing, 3)}"

@@ -98,14 +98,14 @@ def board(tidy: Tidy, *, title: str, labels: Mapping[str, str], narrow: bool = F
         return _reached(group["method"].iloc[0], accuracies)
 
     columns = (*SHOWN, TextColumn("claim", _claim), TextColumn("reaches it", reached))
-    named = dict(labels)
-    for run, rule in zip(ranked.runs["run"], ranked.runs["rule"]):
-        named.setdefault(run, labels.get(rule, rule))
+    named = {
+        run: labels.get(rule, rule) for run, rule in zip(shown.runs["run"], shown.runs["rule"])
+    }
     return run_table(
         shown,
         _IN_TERMINAL if narrow else columns,
         caption=f"{title}. {_NOTE}",
-        labels=named,
+        labels=named | dict(labels),
     )
 
 
