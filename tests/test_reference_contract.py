@@ -57,7 +57,9 @@ def test_the_limits_of_the_three_checks_decide(case, limits, options, fires):
     assert unset.run(0.1, accuracy(*case)) == report
     # The size of the test set may be given at once, or with its accuracy.
     told = FAProtocol(*case, *limits, **options, test_samples=10_000).run(0.1, 0.3).report
-    assert told == protocol.run(0.1, 0.3, test_samples=10_000).report != protocol.run(0.1, 0.3).report
+    assert (
+        told == protocol.run(0.1, 0.3, test_samples=10_000).report != protocol.run(0.1, 0.3).report
+    )
 
 
 def test_the_four_check_package_s_functions(case):

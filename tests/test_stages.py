@@ -193,7 +193,8 @@ ADDED = "\nEDITED = 1\n"
 MINE = {
     "__init__.py": "",
     "own/__init__.py": "THIRD = 1 / 3\n",
-    "own/methods.py": "from fa_audit.methods.fa import FA\nfrom my.own.helper import HALF\nclass Mine(FA):\n    half = HALF\n",
+    "own/methods.py": "from fa_audit.methods.fa import FA\nfrom my.own.helper import HALF\n"
+    "class Mine(FA):\n    half = HALF\n",
     "own/helper.py": "from . import THIRD\nfrom .numbers import HALF\n",
     "own/numbers.py": "HALF = 0.5  # of one\n",
 }

@@ -153,7 +153,9 @@ def _audit(options: argparse.Namespace) -> None:
                 f" {other} only."
             )
     if options.details and options.format != "text":
-        raise AuditError(f"--details: found with --format {options.format}; expected with text only.")
+        raise AuditError(
+            f"--details: found with --format {options.format}; expected with text only."
+        )
     audit = _audit_model if is_model else _audit_run
     # Text that user code prints must not mix with the JSON.
     with contextlib.redirect_stdout(sys.stderr):
