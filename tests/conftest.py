@@ -13,7 +13,7 @@ from projects import finished_project
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 
-CLASSES, SIDE = 3, 8
+CLASSES = 3
 LARGEST = {
     "test_workflow": 0,
     "test_stages": 1,
@@ -61,21 +61,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def gaussian_images(labels: torch.Tensor, randomness: torch.Generator) -> torch.Tensor:
-    """uint8 ``(N, 1, 8, 8)``: a bright row per class under Gaussian noise; crops and flips leave
-    the classes apart.
-    """
-    images = 60 + 20 * torch.randn(len(labels), 1, SIDE, SIDE, generator=randomness)
-    images[torch.arange(len(labels)), 0, 3 * labels + 1] += 150
-    return images.round().clamp(0, 255).to(torch.uint8)
-
-
 @pytest.fixture
 def dataset() -> Dataset:
-    """Fifty training and twenty-four test images of three classes."""
-    randomness = torch.Generator().manual_seed(7)
+    """Fifty training and twenty-four test images of three classes: a bright row per class under
+    Gaussian noise; crops and flips leave the classes apart.
+    """
     labels = torch.arange(74) % CLASSES
-    images = gaussian_images(labels, randomness)
+    images = 60 + 20 * torch.randn(74, 1, 8, 8, generator=torch.Generator().manual_seed(7))
+    images[torch.arange(74), 0, 3 * labels + 1] += 150
+    images = images.round().clamp(0, 255).to(torch.uint8)
     return Dataset(
         name="tiny",
         train_images=images[:50],

@@ -1,18 +1,19 @@
-"""Small networks of every architecture, and their forward passes written out by hand, apart from
-the library's.
+"""Small networks of every architecture and their learners, and forward passes written out by hand,
+apart from the library's.
 
 `training` says how BatchNorm normalises: by the batch, or by its running statistics. Shapes as in
 the library.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks import architecture_options
-from fa_audit.training.learner import build
+from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the wrong one shows
 SHAPES = [(1, 3, 2), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
@@ -52,6 +53,33 @@ def rough_learner(architecture, method="bp", shape=SHAPE, **options):
     return learner
 
 
+def learner_of(method, architecture="resmlp", *, constants=None, **options):
+    """A learner in float64 and evaluation mode, far from its initialisation."""
+    learner = rough_learner(architecture, method, **{"depth": 3} | options)
+    learner.network.eval()
+    return replace(learner, method=constants or learner.method)
+
+
+def credits_of(learner, x, labels):
+    """The credits of a batch, with their objective."""
+    return learner.method.credits(learner.network, learner.trace(x), labels, learner.state)
+
+
+def listed_credits(learner, x, labels):
+    """The credits of embedding and blocks, bottom to top."""
+    return [*credits_of(learner, x, labels).by_name().values()]
+
+
+def take_steps(learner, batches, randomness=None):
+    """Train a learner by one step of the engine for every batch, and return it."""
+    optimiser, randomness = learner.optimiser(), randomness or torch.Generator()
+    for x, labels in batches:
+        optimiser.zero_grad()
+        learn(learner, x, labels, randomness)
+        optimiser.step()
+    return learner
+
+
 def batch_of(shape=SHAPE, count=5, seed=1):
     randomness = torch.Generator().manual_seed(seed)
     x = torch.randn(count, *shape, dtype=torch.float64, generator=randomness)
@@ -62,6 +90,11 @@ def states_and_gradients(model, x, labels, loss_fn=F.cross_entropy):
     """The states of a network of the reference contract, and the gradients by them, by autograd."""
     logits, states = model(x, return_hidden=True)
     return states, torch.autograd.grad(loss_fn(logits, labels), states)
+
+
+def medians(tensors):
+    """The median norm over samples of every tensor."""
+    return [t.detach().flatten(1).norm(dim=1).median().item() for t in tensors]
 
 
 def assert_same_bits(found, expected):

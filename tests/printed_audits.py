@@ -3,11 +3,9 @@
 import contextlib
 import io
 import json
-import math
-from functools import reduce
-from operator import getitem
 
 from fa_audit.cli import main
+from fa_audit.core.files import signed, write_text
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 
@@ -34,8 +32,9 @@ def _printed_audit(folder, data, seed):
     return json.loads(printed.getvalue())
 
 
-def put(audit, changes):
-    """Set values by their dotted places."""
-    for place, value in changes.items():
-        *way, last = (int(key) if key.lstrip("-").isdigit() else key for key in place.split("."))
-        reduce(getitem, way, audit)[last] = str(value) if value in (math.inf, -math.inf) else value
+def written(folder, audits):
+    """Write audits into files, signed, and return the paths."""
+    paths = [str(folder / f"audit{number}.json") for number in range(len(audits))]
+    for path, audit in zip(paths, audits):
+        write_text(path, json.dumps(signed(audit)))
+    return paths

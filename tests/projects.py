@@ -76,6 +76,14 @@ def snakemake(folder, *arguments, config="tiny.yaml", **environment):
     )  # fmt: skip
 
 
+def started(folder, *arguments, stdout=subprocess.DEVNULL, **options):
+    """Snakemake at work in a folder, in a session of its own."""
+    return subprocess.Popen(
+        command(*arguments), cwd=folder, env=own_library(folder), text=True, start_new_session=True,
+        stdout=stdout, stderr=subprocess.STDOUT, **options,
+    )  # fmt: skip
+
+
 def own_library(folder):
     """The environment in which a copy of the project is installed, for commands that run in it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}

@@ -2,19 +2,19 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from drawing import assert_readable, drawn, lines
 from made_up_runs import cells, run, tidy_of
-from printed_audits import printed_audits
+from printed_audits import printed_audits, written
 from projects import ROOT
+from test_tables import MISSING
+from tuned import choices, name_of, search_of
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import signed
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import parse_run
@@ -25,13 +25,9 @@ from fa_audit.results.tables import board as board_module
 from fa_audit.results.tables.board import board, claims_of_sources
 from fa_audit.results.tidy import read_packed, write_packed
 
-sys.path.insert(0, str(ROOT / "tools"))
-from tuned import choices, name_of, search_of
-
 MEASURED = ROOT / "reference/measured"
 OURS = ("spec", "seed", "digest", "commit")  # of an audit of a run
 NETWORK = ("dataset", "architecture", "architecture_options", "epochs", "batch_size")
-MISSING = "–"  # noqa: RUF001 the en dash is meant
 
 
 def board_of(*rows, **options):
@@ -301,24 +297,22 @@ def test_a_search_chooses_by_validation_accuracy_and_tells_the_edge(tmp_path):
     assert name_of("dfa+frozen", 3e-3, False) == "dfa+lr3e-3+unnormalised+frozen"
 
 
-def write(folder, audits):
-    paths = [folder / f"audit{number}.json" for number in range(len(audits))]
-    for path, audit in zip(paths, audits):
-        path.write_text(json.dumps(audit))
-    return list(map(str, paths))
+def packed(folder, setting, audits):
+    """A folder of measured runs in which a setting has audits."""
+    (folder / "tables" / setting).mkdir(parents=True)
+    write_packed(folder / "tables" / setting / "audits.json", audits)
+    return str(folder / "tables")
 
 
 def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
     audits = printed_audits(tmp_path, (3, 7))
     foreign = {key: value for key, value in audits[0].items() if key not in OURS}
-    paths = write(tmp_path, [*audits, signed(foreign | {"method": "=mine()"})])
-    measured = tmp_path / "tables/main_audit"
-    measured.mkdir(parents=True)
+    paths = written(tmp_path, [*audits, foreign | {"method": "=mine()"}])
     network = {name: audits[0]["spec"][name] for name in NETWORK}
     found = read_packed(MEASURED / "main_audit/audits.json")
     same = [audit.replace(spec=audit.spec | network) for audit in found]
-    write_packed(measured / "audits.json", same)
-    command = ["board", *paths, "--from", str(tmp_path / "tables")]
+    tables = packed(tmp_path, "main_audit", same)
+    command = ["board", *paths, "--from", tables]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
     (pooled,) = (line.split() for line in lines if " dfa (yours)" in line)
@@ -331,8 +325,8 @@ def test_user_audits_are_rows_of_the_board(tmp_path, capsys):
     assert "'=mine() (yours)" in values.index  # no formula of a stranger
     options = network["architecture_options"] | {"residual": False}
     spec = audits[0]["spec"] | {"architecture_options": options}
-    (other,) = write(tmp_path, [signed(audits[0] | {"spec": spec})])
-    assert main(["board", other, "--from", str(tmp_path / "tables")]) == 0
+    (other,) = written(tmp_path, [audits[0] | {"spec": spec}])
+    assert main(["board", other, "--from", tables]) == 0
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "(yours)" in line)
     assert "main_audit" not in row  # without skips it is another network
     assert main(["board", paths[0], "--from", str(tmp_path)]) == 1
@@ -343,13 +337,10 @@ def test_a_user_audit_on_a_source_s_network_has_a_row(tmp_path, capsys):
     (audit,) = printed_audits(tmp_path, (3,))
     network = {name: audit["spec"][name] for name in NETWORK}
     source = read_packed(ROOT / "reference/field/source_pepita/audits.json")
-    for setting, audits in (
-        ("source_pepita", [each.replace(spec=each.spec | network) for each in source]),
-        ("main_audit", read_packed(MEASURED / "main_audit/audits.json")),
-    ):
-        (tmp_path / "tables" / setting).mkdir(parents=True)
-        write_packed(tmp_path / "tables" / setting / "audits.json", audits)
-    assert main(["board", *write(tmp_path, [audit]), "--from", str(tmp_path / "tables")]) == 0
+    same = [each.replace(spec=each.spec | network) for each in source]
+    packed(tmp_path, "source_pepita", same)
+    tables = packed(tmp_path, "main_audit", read_packed(MEASURED / "main_audit/audits.json"))
+    assert main(["board", *written(tmp_path, [audit]), "--from", tables]) == 0
     assert " dfa (yours)" in capsys.readouterr().out
     assert main(["board", "--only", "DFA"]) == 1 and main(["board", "--only", "dfa"]) == 0
     assert capsys.readouterr().out.count(" DFA") == 5  # the residual networks have two rates
@@ -359,8 +350,8 @@ def test_a_user_audit_on_a_source_s_network_has_a_row(tmp_path, capsys):
 def test_user_audits_are_drawn_without_measured_runs(tmp_path, capsys):
     (audit,) = printed_audits(tmp_path, (3,))
     bare = {key: value for key, value in audit.items() if key not in (*OURS, "trajectory")}
-    plain = signed(bare | {"method": "plain", "credit": [], "deep": {}})
-    paths = write(tmp_path, [audit, signed(bare), plain])
+    plain = bare | {"method": "plain", "credit": [], "deep": {}}
+    paths = written(tmp_path, [audit, bare, plain])
     assert main(["draw", paths[2], "--output", str(tmp_path / "plain"), "--wide"]) == 0
     out, err = capsys.readouterr()
     figures = {Path(path).stem for path in out.split() if path.endswith("pdf")}
@@ -409,15 +400,10 @@ def test_measured_runs_have_something_for_every_figure_and_table_of_the_paper(tm
 def test_titles_name_the_runs_that_are_absent(tmp_path):
     config, _ = load_config(ROOT / "config.yaml")
     config["figures"] = {}
-    config["tables"] = {
-        name: config["tables"][name] for name in ("cross_architecture", "depth_sweep")
-    }
+    config["tables"] = {"cross_architecture": config["tables"]["cross_architecture"]}
     (tmp_path / "my.json").write_text(json.dumps(config))
     words = ["draw", "--configfile", str(tmp_path / "my.json"), "--from", str(MEASURED)]
     assert main([*words, "--output", str(tmp_path)]) == 0
-    wide, deep = (
-        (tmp_path / f"tables/{name}.md").read_text().partition(". ")[0] for name in config["tables"]
-    )
-    assert "d=256 (uSF, brSF, frSF, DRTP, Kolen-Pollack)" in wide and "Student" not in wide
-    assert "d=512 (clipped), " in wide and "ViT-Mini, " in wide
-    assert "L=2 (BP, DFA)" in deep and "L=12" in deep and "(BP, FA" not in deep
+    title = (tmp_path / "tables/cross_architecture.md").read_text().partition(". ")[0]
+    assert "d=256 (uSF, brSF, frSF, DRTP, Kolen-Pollack)" in title and "Student" not in title
+    assert "d=512 (clipped), " in title and "ViT-Mini, " in title

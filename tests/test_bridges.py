@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 import torch.nn.functional as F
-from learners import credits_of, learner_of
-from networks import CLASSES, assert_same, batch_of
+from networks import CLASSES, assert_same, batch_of, credits_of, learner_of
 from plain_rules import bridge_net
 
 from fa_audit.methods.credit_bridge import CreditBridge, soft_minimum

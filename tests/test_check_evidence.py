@@ -4,9 +4,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from projects import ROOT
-
-sys.path.insert(0, str(ROOT / "tools"))
 from check_evidence import differences, main
 
 

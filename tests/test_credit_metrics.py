@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import batch_of, rough_learner, snapshot
+from test_metrics import counted
 from torch import nn
 
 from fa_audit.audit.credit_metrics import (
@@ -57,11 +58,6 @@ def drawn(*shape, seed=3):
 
 def rough(method, **options):
     return rough_learner("resmlp", method, SHAPE, **{"depth": 3} | options)
-
-
-def counted(measured):
-    """A number with what it was taken over."""
-    return measured.value, measured.n, measured.n_valid
 
 
 def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):

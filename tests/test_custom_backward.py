@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from test_description import Returns
 from test_own_networks import BLOCKS, F64, Chain, FALinear, Feedback, linear, made, narrowing
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -18,7 +19,6 @@ from fa_audit.audit import diagnostics
 from fa_audit.networks.trace import owned_by
 
 ALL = Description(BLOCKS, "all features")
-FIRST = Description("1", "all features")
 COMPARE = diagnostics.check_backward
 
 
@@ -35,21 +35,10 @@ def comparisons(monkeypatch):
     return made_so_far
 
 
-class Apply(nn.Module):
-    """A layer of one function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, h):
-        return self.function(h)
-
-
 def square(*functions, kind=torch.float32):
     """A tanh network with one function after every layer."""
     torch.manual_seed(1)
-    blocks = [nn.Sequential(linear(16, 16), Apply(function)) for function in functions]
+    blocks = [nn.Sequential(linear(16, 16), Returns(function)) for function in functions]
     return Chain(nn.Linear(20, 16), blocks, nn.Linear(16, 5)).to(kind)
 
 
@@ -58,12 +47,6 @@ def audited(model, kind=torch.float32, description=ALL, credits=True, **given):
     batches = [(torch.randn(32, 20).to(kind), torch.arange(32) % 5) for _ in range(2)]
     given |= {"credits": model.credits()} if credits else {}
     return diagnose(model, batches, None, description=description, **given)
-
-
-def plain(*layers):
-    """The audit of a sequence whose second layer is its block."""
-    torch.manual_seed(0)
-    return audited(nn.Sequential(*layers), description=FIRST, credits=False)
 
 
 def in_graph_only(function):
@@ -250,8 +233,10 @@ def test_kinks_ties_and_float32_inside_are_no_mistakes_of_the_backward_pass(name
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_stairs_of_rounding_never_accuse(kind):
-    report = plain(nn.Linear(20, 64), nn.Linear(64, 64), Single(kind), nn.Linear(64, 5))
-    assert report.untrue == ()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 64), Single(kind), nn.Linear(64, 5))
+    block = Description("1", "all features")
+    assert audited(model, description=block, credits=False).untrue == ()
 
 
 class Insists(nn.Module):

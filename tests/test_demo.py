@@ -2,9 +2,7 @@
 numbers.
 """
 
-import os
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -48,11 +46,7 @@ def test_the_gallery_has_every_method_of_the_library_and_its_results_lie_beside_
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A folder in which the demo has run, with its output in `demo.log`; FA_AUDIT_DEMO names one
-    that is there.
-    """
-    if "FA_AUDIT_DEMO" in os.environ:
-        return Path(os.environ["FA_AUDIT_DEMO"])
+    """A folder in which the demo has run, with its output in `demo.log`."""
     folder = copy_sources(tmp_path_factory.mktemp("demo") / "project")
     done = snakemake(folder, "--cores", "all", config="configs/demo.yaml")
     assert done.returncode == 0, done.stdout

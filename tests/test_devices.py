@@ -11,10 +11,11 @@ import pytest
 from forks import snakemake_calls
 from printed_audits import printed_audits
 from projects import ROOT, copy_sources, write_config
+from test_costs import row
 
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
-from fa_audit.experiments.costs import DECIDING, read_costs
+from fa_audit.experiments.costs import read_costs
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.run_files import training_origin
 
@@ -156,8 +157,7 @@ STARTS = [  # what CUDA shows of two GPUs, more of the environment, options, whe
 BP = RunSpec(
     dataset="digits", method="bp", architecture="resmlp", architecture_options=tuple(RESMLP.items())
 )
-MEASURED = {name: BP.to_dict()[name] for name in DECIDING}
-MEASURED |= {"seconds_per_epoch": 1.0, "machine": "mine"}
+MEASURED = row(BP, seconds_per_epoch=1.0)
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from glob import glob
 
 import pytest
 from forks import SNAKEMAKE, Server
-from projects import ROOT, slow
-from test_readme import documents
+from projects import ROOT
+from test_readme import documents, fences_of
 
 LEFT_OUT = {  # what is in a command -> why it is not run here
     "fa-audit train": "trains for minutes (tests/test_cli.py)",
@@ -47,25 +47,19 @@ def credits(model, x, y, states):
 ALIKE = r" (-n|--cores \S+|--resources \S+|--list-target-rules)(?= |$)"  # the same plan
 
 
-def commands(program):
-    """The commands of all documents that begin with a word and are run here, each once."""
-    fences = [
-        block
-        for path in documents()
-        for language, block in re.findall(
-            r"^```(\w*)\n(.*?)^```$", path.read_text("utf-8"), re.MULTILINE | re.DOTALL
-        )
-        if language in ("", "bash", "sh")
-    ]
+def commands():
+    """The commands of all documents that are run here, each once."""
     lines = {
         re.sub(ALIKE, "", line.partition(" #")[0].strip())
-        for block in fences
+        for path in documents()
+        for language, block in fences_of(path.read_text("utf-8"))
+        if language in ("", "bash", "sh")
         for line in block.splitlines()
     }
     return sorted(
         line
         for line in lines
-        if line.startswith(program) and not any(word in line for word in LEFT_OUT)
+        if line.startswith(("fa-audit", "snakemake")) and not any(word in line for word in LEFT_OUT)
     )
 
 
@@ -89,16 +83,7 @@ def servers():
         yield {"fa-audit": ours, "snakemake": theirs}
 
 
-AUDITS = commands("fa-audit audit")
-OTHERS = [
-    [line]
-    for program in ("fa-audit", "snakemake")
-    for line in commands(program)
-    if line not in AUDITS
-]
-
-
-@pytest.mark.parametrize("command", [*AUDITS, *slow(*OTHERS)])
+@pytest.mark.parametrize("command", commands())
 def test_a_command_of_the_documents_does_what_they_say(project, servers, command):
     program, *words = shlex.split(command.replace("audits/demo/", "audits/resmlp/"))
     words = [path for word in words for path in sorted(glob(word, root_dir=project)) or [word]]

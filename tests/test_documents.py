@@ -21,22 +21,10 @@ PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 TOOLS = runpy.run_path(str(ROOT / "tools/documents.py"))["TOOLS"]
 
 
-def check(root, *tools):
-    return python(root, root / "tools/documents.py", "--check", *tools)
-
-
-MEASURING = (
-    "reproduction",
-    "readme",
-    "notebook",
-)  # they draw every measured run, or train what documents train
-OTHERS = [tool for tool in TOOLS if tool not in MEASURING]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("tools", [OTHERS, *([tool] for tool in MEASURING)])
-def test_nothing_that_is_generated_is_stale(tools):
-    done = check(ROOT, *tools)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_nothing_that_is_generated_is_stale(tool):
+    done = python(ROOT, ROOT / "tools/documents.py", "--check", tool)
     assert done.returncode == 0, done.stderr
 
 

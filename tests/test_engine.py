@@ -12,6 +12,7 @@ from networks import (
     block_by_hand,
     by_hand,
     energy,
+    medians,
     rough_learner,
     states_and_gradients,
 )
@@ -209,10 +210,6 @@ def test_random_targets_leave_nothing_to_learn(make_spec, dataset):
     chance = torch.tensor(float(CLASSES)).log().item()
     assert true.history[-1]["train_loss"] < 0.5 * chance and true.accuracy > 0.9
     assert random.history[-1]["train_loss"] > 0.9 * chance
-
-
-def medians(vectors):
-    return [rows.norm(dim=1).median().item() for rows in vectors]
 
 
 def test_history_holds_what_autograd_and_the_epoch_s_minibatches_give(make_spec, dataset):

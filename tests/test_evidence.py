@@ -2,8 +2,8 @@
 
 import sys
 
+import evidence
 import pytest
-from projects import ROOT
 
 from fa_audit.data.dataset import load_dataset, prepare_data_file
 from fa_audit.experiments.config_file import load_config
@@ -12,9 +12,6 @@ from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.tidy import read_tidy
 from fa_audit.training.loop import train
 from fa_audit.training.run_files import write_run
-
-sys.path.insert(0, str(ROOT / "tools"))
-import evidence
 
 CONFIG = """settings:
   small:

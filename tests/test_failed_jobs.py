@@ -14,9 +14,9 @@ from projects import (
     EXPERIMENT,
     command,
     copy_sources,
-    own_library,
     plan_of,
     snakemake,
+    started,
     wait_for,
     write_config,
 )
@@ -97,9 +97,8 @@ def test_what_stops_snakemake_stops_its_jobs_and_none_of_them_counts_as_failed(t
     runs = {"runs": ["dfa", "mine:Broken"], "seeds": [1], "epochs": 50000}
     write_config(folder, {"settings": {"tiny": EXPERIMENT | runs}})
     targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in runs["runs"]]
-    call = command(*targets, "--cores", "2")
-    process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
-                               preexec_fn=heed_signals, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    options = {"stdout": subprocess.PIPE, "preexec_fn": heed_signals}
+    process = started(folder, *targets, "--cores", "2", **options)
     logs = folder / "results/logs/train_network/tiny"
     try:
         wait_for(logs / "mine:Broken/seed1.log", "Traceback", process)

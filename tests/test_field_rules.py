@@ -8,15 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from learners import credits_of, learner_of, listed_credits, take_steps
 from networks import (
     CLASSES,
     SHAPE,
     batch_of,
+    credits_of,
     gradient_vector,
+    learner_of,
+    listed_credits,
     rough_learner,
     spec_of,
     states_and_gradients,
+    take_steps,
 )
 from torch import nn
 

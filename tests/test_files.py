@@ -31,18 +31,15 @@ def python(program, **options):
     return subprocess.Popen([sys.executable, "-c", program], text=True, **options)
 
 
-@pytest.mark.parametrize(
-    ("number", "todo"), [(errno.ENOSPC, "Free some space"), (errno.EMFILE, "ulimit -n")]
-)
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, number, todo):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
     write_text(path, "old")
 
     def fail(descriptor):
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(AuditError, match=rf"table.csv: not written .*{todo}"):
+    with pytest.raises(AuditError, match=r"table.csv: not written .*Free some space"):
         write_text(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 

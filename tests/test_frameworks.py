@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 import torch
 import torch.nn.functional as F
+from test_own_networks import Chain
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -16,7 +17,7 @@ from fa_audit import Description, DiagnosticThresholds, diagnose
 from fa_audit.core.errors import AuditError
 
 BLOCKS, ENCODER = (
-    Description("blocks.*", "all features"),
+    Description("layers.*", "all features"),
     Description("bert.encoder.layer.*", "cls token"),
 )
 SEEN = {
@@ -36,17 +37,8 @@ LIGHTNING = pytest.mark.filterwarnings(  # its own; the last where Slurm is inst
 )
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.blocks = (
-            nn.Linear(6, 8),
-            nn.Sequential(*(nn.Linear(8, 8) for _ in range(2))),
-        )
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.head(self.blocks(self.embed(x)))
+def network():
+    return Chain(nn.Linear(6, 8), [nn.Linear(8, 8) for _ in range(2)], nn.Linear(8, 3))
 
 
 def fitted_by_lightning(**options):
@@ -58,7 +50,7 @@ def fitted_by_lightning(**options):
     class Module(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = Net()
+            self.net = network()
 
         def training_step(self, batch):
             return F.cross_entropy(self.net(batch[0]), batch[1])
@@ -160,7 +152,7 @@ def test_lightning_s_checkpoints_hold_the_monitor(tmp_path):
 
     trainer, monitor = fitted_by_lightning()
     trainer.save_checkpoint(tmp_path / "last.ckpt")
-    callback = LightningMonitor(model=Net(), eval_batches=[(X, Y)], description=BLOCKS)
+    callback = LightningMonitor(model=network(), eval_batches=[(X, Y)], description=BLOCKS)
     kept = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["LightningMonitor"]
     callback.load_state_dict(kept)
     callback.on_train_start(trainer, None)

@@ -126,6 +126,11 @@ REFUSALS = {
     "loss_fn: .*it failed": {"loss_fn": F.mse_loss},
     "layer_for_stability: found '1'; expected an integer 0..2": {"layer_for_stability": "1"},
     "layer_for_stability: found 3": {"layer_for_stability": 3},
+    "notes: found 5; expected a text": {"notes": 5},
+    r"blocks: found \[7\]": {"blocks": [7], "credits": len},
+    "directions: found 0": {"directions": 0},
+    "draw: found without credits=": {"draw": len},
+    "found a tuple beside a mapping": {"eval_batches": [{"x": X, "labels": Y}], "sample": (X, Y)},
 }
 
 

@@ -6,28 +6,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import assert_same_bits
+from test_own_networks import Chain, linear
 from torch import nn
 
 from fa_audit import Description, bp_grad_norms, diagnose
 
-BLOCKS = Description("blocks.*", "all features")
+BLOCKS = Description("layers.*", "all features")
 CLASSES = 4
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.head = nn.Linear(6, 8), nn.Linear(8, CLASSES)
-        self.blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2)))
-
-    def forward(self, x):
-        return self.head(self.blocks(self.embed(x)))
 
 
 @pytest.fixture
 def network():
     torch.manual_seed(2)
-    return Net().double()
+    blocks = [linear(8, 8) for _ in range(2)]
+    return Chain(nn.Linear(6, 8), blocks, nn.Linear(8, CLASSES)).double()
 
 
 def batch(samples=100):

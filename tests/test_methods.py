@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from learners import learner_of, listed_credits, take_steps
-from networks import batch_of, rough_learner
+from networks import batch_of, learner_of, listed_credits, rough_learner, take_steps
+from test_own_networks import Feedback
 from torch import nn
 
 from fa_audit.core.errors import AuditError
@@ -73,20 +73,6 @@ def test_transported_credits_are_those_of_the_written_out_chain(batch, method, r
         torch.testing.assert_close(credit, hand, rtol=1e-9, atol=1e-12 * hand.abs().max().item())
 
 
-class Through(torch.autograd.Function):
-    """A linear layer whose gradient by its input is that through `b`."""
-
-    @staticmethod
-    def forward(context, x, w, b, bias):
-        context.save_for_backward(x, b)
-        return F.linear(x, w, bias)
-
-    @staticmethod
-    def backward(context, g):
-        x, b = context.saved_tensors
-        return g @ b, g.T @ x, None, g.sum(dim=0)
-
-
 @pytest.mark.parametrize("architecture", ["resmlp", "mlp"])
 @pytest.mark.parametrize("method", TRANSPORTED)
 def test_without_normalisation_every_gradient_is_that_of_backpropagation_through_partners(
@@ -99,7 +85,7 @@ def test_without_normalisation_every_gradient_is_that_of_backpropagation_through
         if isinstance(layer, nn.Linear) and not name.startswith("embed"):
             b = feedback_of(learner, name)
             layer.forward = partial(
-                lambda x, layer, b: Through.apply(x, layer.weight, b, layer.bias), layer=layer, b=b
+                lambda x, layer, b: Feedback.apply(x, layer.weight, layer.bias, b), layer=layer, b=b
             )
     F.cross_entropy(twin(batch[0]), batch[1]).backward()
     learn(learner, *batch, torch.Generator())

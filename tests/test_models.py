@@ -28,25 +28,6 @@ def small(classes, width=4):
     )  # fmt: skip
 
 
-def without_deterministic_kernel(classes):
-    """A model at whose backward pass torch refuses, as at the one of AdaptiveAvgPool2d((7, 7)) on a
-    GPU.
-    """
-
-    def refuse(gradient):
-        raise RuntimeError(
-            "some_backward_cuda does not have a deterministic implementation, but you set more"
-        )
-
-    def watch(module, inputs, h):
-        if h.requires_grad:
-            h.register_hook(refuse)
-
-    model = small(classes)
-    model[0].register_forward_hook(watch)
-    return model
-
-
 def no_model():
     return "weights"
 
@@ -59,11 +40,6 @@ def audited(dataset, **changes):
     return audit_model(
         "mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", DiagnosticThresholds()
     )
-
-
-def test_a_model_that_does_not_repeat_bit_for_bit_on_a_device_is_refused_with_what_to_do(dataset):
-    with pytest.raises(AuditError, match=r"models\.mine: .*some_backward_cuda .*audit_model:gpu=0"):
-        audited(dataset, model="test_models:without_deterministic_kernel")
 
 
 def test_random_weights_are_those_of_the_seed_and_leave_the_global_stream_alone():

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from learners import learner_of, listed_credits, take_steps
-from networks import CLASSES, batch_of, head_by_hand
+from networks import CLASSES, batch_of, head_by_hand, learner_of, listed_credits, take_steps
 from plain_rules import (
     both,
     chain,

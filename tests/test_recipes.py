@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import medians
 from projects import ROOT
 from stand_ins import stand_in
 
@@ -135,10 +136,6 @@ def truth(name):
     )
     loss = scope["next_token"](outputs, y) if name == "language" else F.cross_entropy(outputs, y)
     return scope, x, y, states, torch.autograd.grad(loss, states)
-
-
-def medians(tensors):
-    return [t.detach().flatten(1).norm(dim=1).median().item() for t in tensors]
 
 
 def test_every_recipe_is_compared():

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from browser import assert_usable, visit
+from printed_audits import written
 from projects import ROOT, slow
 
 from fa_audit.cli import main
-from fa_audit.core.files import signed
 from fa_audit.documents.formats import Table, to_html
 from fa_audit.results.page.render import Artefact, page
 from fa_audit.results.page.runs import read_runs
@@ -56,13 +56,6 @@ class Page(HTMLParser):
         return found
 
 
-def write(folder, audits):
-    paths = [folder / f"audit{number}.json" for number in range(len(audits))]
-    for path, audit in zip(paths, audits, strict=True):
-        path.write_text(json.dumps(signed(audit)))
-    return paths
-
-
 @pytest.fixture(scope="module")
 def audits(tmp_path_factory):
     """Stored audits of a workflow, by name; those of trained networks in the setting `main`."""
@@ -78,7 +71,7 @@ def audits(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def paths(audits, tmp_path_factory):
-    return write(tmp_path_factory.mktemp("signed"), list(audits.values()))
+    return written(tmp_path_factory.mktemp("signed"), list(audits.values()))
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +100,9 @@ def hostile(audits, tmp_path_factory):
     """The page of a network whose author named it and remarked upon it with bad intent."""
     folder = tmp_path_factory.mktemp("hostile")
     audit = audits["own"] | {"method": HOSTILE, "notes": NOTES}
-    written = folder / "own.html"
-    given = [*map(str, write(folder, [audit])), "--output", str(written)]
-    assert main(["report", "--html", *given]) == 0
-    return written
+    path = folder / "own.html"
+    assert main(["report", "--html", *written(folder, [audit]), "--output", str(path)]) == 0
+    return path
 
 
 def rows_of(text):
@@ -183,7 +175,7 @@ def test_nothing_of_a_stranger_is_markup_and_nothing_is_loaded(hostile, whole):
 def test_a_network_without_trained_blocks_is_not_counted_as_a_failure(changes, audits, tmp_path):
     untrained = audits["dfa_seed1"] | {"run": "untrained"}
     untrained["spec"] = untrained["spec"] | changes
-    text = page(read_runs(write(tmp_path, [untrained, audits["bp_seed1"]])))
+    text = page(read_runs(written(tmp_path, [untrained, audits["bp_seed1"]])))
     assert Page(text).all("h1")[0]["text"].startswith("bp: ") and len(rows_of(text)) == 2
 
 

@@ -2,14 +2,13 @@
 error for what is no audit.
 """
 
-import copy
-import json
 import re
 import sys
 
 import pytest
+from damage import replaced
 from latex import check_latex, compile_latex
-from printed_audits import printed_audits, put
+from printed_audits import printed_audits, written
 from test_protocol import report_of
 
 from fa_audit.cli import main
@@ -140,19 +139,17 @@ def test_networks_that_were_not_trained_here_are_numbered(foreign, render):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("place", "value"),
     [
-        {"about.model": "another"},
-        {"about.share": 0.5},
-        {"about.loss": "another"},
-        {"baselines.own_name": "another"},
-        {"stability.layer": 0},
+        ("about.model", "another"),
+        ("about.share", 0.5),
+        ("about.loss", "another"),
+        ("baselines.own_name", "another"),
+        ("stability.layer", 0),
     ],
-    ids=str,
 )
-def test_networks_that_were_not_audited_alike_are_not_averaged(foreign, render, change):
-    record = foreign[1].to_dict()
-    put(record, change)
+def test_networks_that_were_not_audited_alike_are_not_averaged(foreign, render, place, value):
+    record = replaced(foreign[1].to_dict(), place.split("."), value)
     refusal = render([foreign[0], Audit.from_dict(signed(record))])
     assert "audit1.json: " in refusal and len(refusal.splitlines()) == 1
 
@@ -167,25 +164,20 @@ def test_seeds_that_stopped_after_different_epochs_are_one_run(real, render):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("place", "value", "words"),
     [
-        ({"layers.1.hidden_norm": "much"}, r"layers\.1\.hidden_norm"),
-        ({"headline_acc": 70}, "headline_acc"),
-        ({"deep.cosine.value": 7.0}, "cosines from -1 to 1"),
-        ({"spec.epochs": 9}, r"it differs in spec\.epochs \(9, not 1\)"),
-        ({"spec.seed": 3}, r"seed 3 also in .*audit0.json"),
+        (("layers", 1, "hidden_norm"), "much", r"layers\.1\.hidden_norm"),
+        (("headline_acc",), 70, "headline_acc"),
+        (("deep", "cosine", "value"), 7.0, "cosines from -1 to 1"),
+        (("spec", "epochs"), 9, r"it differs in spec\.epochs \(9, not 1\)"),
+        (("spec", "seed"), 3, r"seed 3 also in .*audit0.json"),
     ],
 )
 def test_what_is_no_audit_or_one_of_another_run_is_refused_in_one_line(
-    printed, change, words, tmp_path, capsys
+    printed, place, value, words, tmp_path, capsys
 ):
-    records = copy.deepcopy(printed)
-    put(records[1], change)
-    paths = []
-    for place, record in enumerate(records):
-        paths.append(tmp_path / f"audit{place}.json")
-        paths[-1].write_text(json.dumps(signed(record)))
-    assert main(["report", *map(str, paths)]) == 1
+    paths = written(tmp_path, replaced(printed, (1, *place), value))
+    assert main(["report", *paths]) == 1
     refusal = capsys.readouterr().err
     assert re.search(rf"audit1\.json: .*{words}", refusal) and len(refusal.splitlines()) == 1
 
@@ -193,8 +185,8 @@ def test_what_is_no_audit_or_one_of_another_run_is_refused_in_one_line(
 def test_an_audit_that_changed_since_it_was_written_is_refused_and_stored_outcomes_are_not_believed(
     printed,
 ):
-    record = copy.deepcopy(printed[0])
-    put(record, {"verdict.three_check": "PASS", "checks.depth.fires": False, "flags": []})
+    record = replaced(printed[0], ("verdict", "three_check"), "PASS") | {"flags": []}
+    record = replaced(record, ("checks", "depth", "fires"), False)
     with pytest.raises(AuditError, match="another SHA-256 than when it was written"):
         Audit.from_dict(record)
     again = Audit.from_dict(signed(record))

@@ -9,6 +9,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import medians
 from projects import ROOT
 from torch import nn
 
@@ -116,9 +117,7 @@ def truth(passes, x, y, loss_fn=F.cross_entropy):
     """
     states, logits = passes(x)
     found = torch.autograd.grad(loss_fn(logits, y), states)
-    sizes, gradients = (
-        [t.flatten(1).norm(dim=1).median().item() for t in part] for part in (states, found)
-    )
+    sizes, gradients = medians(states), medians(found)
     return sizes, gradients, [after / before for before, after in itertools.pairwise(sizes)]
 
 

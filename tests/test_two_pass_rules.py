@@ -8,8 +8,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from learners import credits_of, learner_of
-from networks import CLASSES, batch_of
+from networks import CLASSES, batch_of, credits_of, learner_of
 from plain_rules import chain, labelled, neutral_outputs, of_unit_size, squares
 from projects import ROOT
 

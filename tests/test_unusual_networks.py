@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_own_networks import BLOCKS, F64, Chain, FALinear, Feedback, linear, made, narrowing
+from test_states import truth
 from torch import nn
 
 from fa_audit import Description, Monitor, diagnose
@@ -18,15 +19,6 @@ from fa_audit.networks.proposals import propose
 from fa_audit.networks.states import as_pair
 
 ALL = Description(BLOCKS, "all features")
-
-
-def gradients(passes, x, y, loss_fn=F.cross_entropy):
-    """Median norms of the gradients at the states of a hand-written pass, which returns them and
-    the logits.
-    """
-    states, logits = passes(x)
-    found = torch.autograd.grad(loss_fn(logits, y), states)
-    return [g.flatten(1).norm(dim=1).median().item() for g in found]
 
 
 class Skips(Chain):
@@ -72,7 +64,7 @@ def test_a_skip_is_seen_block_by_block_and_the_last_one_is_not_guessed(case):
         norms = [h.norm(dim=1).median().item() for h in model.passes(batches[0][0])[0]]
     assert report.residual_norms == pytest.approx(norms)
     assert report.credit[-1]["cosine"].value == pytest.approx(1)
-    assert report.bp_grad_norms == pytest.approx(gradients(model.passes, *batches[0]))
+    assert report.bp_grad_norms == pytest.approx(truth(model.passes, *batches[0])[1])
     if len(model.layers) > 1:
         assert propose(model, batches[0][0])[0].description == ALL
 
@@ -83,9 +75,8 @@ def test_a_block_that_returns_its_input_itself_has_its_own_gradient(block, place
     blocks[place] = block
     model, batches = Skips((1, 1, 1), blocks=blocks).double(), made("square")[1]
     report = diagnose(model, batches, None, description=ALL)
-    assert report.bp_grad_norms == pytest.approx(
-        gradients(copy.deepcopy(model).eval().passes, *batches[0])
-    )
+    expected = truth(copy.deepcopy(model).eval().passes, *batches[0])[1]
+    assert report.bp_grad_norms == pytest.approx(expected)
 
 
 class Keeps(Chain):
@@ -136,7 +127,7 @@ def test_activations_that_are_cleared_are_not_taken_for_the_next_ones():
     model, x, y = Clears((1, 1, 1), (64,) * 4), torch.randn(256, 20), torch.arange(256) % 5
     model(x)
     report = diagnose(model, [(x, y)], None, description=ALL)
-    assert report.bp_grad_norms == pytest.approx(gradients(model.passes, x, y), rel=1e-4)
+    assert report.bp_grad_norms == pytest.approx(truth(model.passes, x, y)[1], rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -19,12 +18,11 @@ from projects import (
     TINY,
     audits,
     check_evidence,
-    command,
     copy_sources,
     make_all,
-    own_library,
     planned,
     snakemake,
+    started,
     wait_for,
     write_config,
 )
@@ -188,15 +186,6 @@ def trainings(tmp_path_factory):
     return folder
 
 
-def started(folder):
-    """Snakemake at work on `TARGET`, in a session of its own."""
-    return subprocess.Popen(
-        command(TARGET, "--cores", "1"),
-        cwd=folder, env=own_library(folder), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
 @slow
 def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_number_of_cores(
     trainings, tmp_path
@@ -204,7 +193,7 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     other = Path(shutil.copytree(trainings, tmp_path / "project"))
     done = snakemake(other, TARGET, "results/checkpoints/tiny/bp+frozen/seed1.json", "--cores", "2")
     assert done.returncode == 0, done.stdout
-    process = started(trainings)
+    process = started(trainings, TARGET, "--cores", "1")
     log = trainings / "results/logs/train_network/tiny/dfa/seed1.log"
     wait_for(log, "epoch 5/60", process)
     os.killpg(process.pid, signal.SIGKILL)

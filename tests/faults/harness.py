@@ -98,11 +98,3 @@ def lasting(facts):
     contains them.
     """
     return {name: facts[name] for name in facts if name not in ("seconds", "provenance", "content")}
-
-
-def clear_error(status, said, *words):
-    """Check for one line with these words and no traceback; return it."""
-    assert status == 1 and "Traceback" not in said, said
-    line = said.strip().splitlines()[-1]
-    assert all(word in line for word in words), line
-    return line

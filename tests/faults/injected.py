@@ -8,20 +8,18 @@ import sys
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp"}
 
 
-def inject(die_at=None, largest_file=None, die_when_larger=None):
+def inject(die_at=None, largest_file=None):
     """Arm a fault in this process.
 
     Args:
         die_at: kill -9 just before the n-th change of the file system under the working folder.
         largest_file: the system refuses to let a file grow beyond so many bytes.
-        die_when_larger: the same, but the process ends at once, with so many bytes written.
     """
     if die_at:
         watch_changes(die_at)
-    if limit := largest_file or die_when_larger:
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL if die_when_larger else signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if largest_file:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
 
 
 def watch_changes(die_at):

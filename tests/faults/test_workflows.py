@@ -7,14 +7,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from damage import altered
 from harness import at_random, lasting
-from projects import TINY, command, own_library, snakemake, write_config
+from projects import TINY, snakemake, started, write_config
 
 pytestmark = pytest.mark.faults
 
@@ -50,14 +49,6 @@ def project(finished, tmp_path):
 def complete(finished, tmp_path):
     """A copy of the finished folder."""
     return Path(shutil.copytree(finished[0], tmp_path / "project"))
-
-
-def start(folder):
-    return subprocess.Popen(
-        command(TARGET, "--cores", "2"),
-        cwd=folder, env=own_library(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
 
 
 def results(folder):
@@ -107,7 +98,7 @@ KILLS = [(how, moment) for how in HOW for moment in at_random(2, how)]
 
 @pytest.mark.parametrize(("how", "moment"), KILLS)
 def test_snakemake_stopped_at_any_moment(project, finished, how, moment):
-    process = start(project)
+    process = started(project, TARGET, "--cores", "2")
     time.sleep(moment * finished[1])
     HOW[how](process)
     try:
