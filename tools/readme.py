@@ -72,7 +72,7 @@ def facts() -> dict[str, str]:
     return {
         "sum": headline,
         "hours": f"On one CPU core the full grid takes about {cpu['in all']:,.0f} hours"
-        f" ({small:,.0f} without BatchNorm CNN and ViT-Mini), the main audit"
+        f" ({small:,.0f} without BatchNorm CNN and ViT-Mini), `main_audit`"
         f" {cpu['main_audit']:.0f} hours.",
     }
 
