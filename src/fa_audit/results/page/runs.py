@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,17 +93,11 @@ def read_runs(
         AuditError: see `read_own`.
     """
     labels = labels or {}
-    by_setting: dict[str, list[PageRun]] = defaultdict(list)
+    runs = []
     for group in read_own(paths):
         setting, name = names_of(group.networks[0])
-        names = labels.get(setting, setting), labels.get(name, name)
-        by_setting[setting].append(PageRun(*names, group))
-    runs = []
-    for found in by_setting.values():
-        runs += sorted(found, key=_by_margin)
-    return runs
-
-
-def _by_margin(run: PageRun) -> float:
-    value = run.margin.value
-    return math.inf if value is None else -value
+        runs.append(PageRun(labels.get(setting, setting), labels.get(name, name), group))
+    order = list(dict.fromkeys(run.setting for run in runs))
+    # Stable sorts: by margin, a missing one last, then by setting.
+    runs.sort(key=lambda run: (run.margin.value is None, -(run.margin.value or 0)))
+    return sorted(runs, key=lambda run: order.index(run.setting))
