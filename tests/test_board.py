@@ -243,7 +243,7 @@ def test_what_the_page_says_of_the_search_is_so():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     plain = searched_on("mlp, activation relu, depth 2, ").set_index("run")["validation_acc"]
-    for rule, other in (constants | {"state_bridge": "StateBridge"}).items():
+    for rule, other in (constants | {"state_bridge": "StateBridge", "dtp_drl": "DTPDRL"}).items():
         best = plain[plain.index.str.endswith(other)].max() - plain[rule].max()
         assert best == pytest.approx(0.0284, abs=5e-4) if rule == "local_predsim" else best < 0.007
     assert "MLP local predsim has beta 0.5, not 0.99: better by 2.8 points" in page

@@ -169,6 +169,7 @@ def cross_batch_of_the_mlp():
             "dual_propagation",
             "forward_forward",
             "dtp",
+            "dtp_drl",
         }
         and {run: sum(value > 0.3 for value in refitted) for run, (refitted, _) in firing.items()}
         == {"drtp": 2, "pepita": 2, "state_bridge": 3}
@@ -178,7 +179,7 @@ def cross_batch_of_the_mlp():
 
 
 def rules_of_the_mlp():
-    return runs("field_mlp", "field")["method"].nunique() == 23
+    return runs("field_mlp", "field")["method"].nunique() == 24
 
 
 def own_ways_to_classify():
@@ -195,10 +196,10 @@ def rules_without_a_row():
 
 
 def machines_apart():
-    """Every seed's bp+frozen has two accuracies, at most 0.2 points apart."""
+    """Every seed's bp+frozen has three accuracies, at most 0.9 points apart."""
     accuracies = runs("field_mlp", "field")["bp_frozen_acc"].groupby("seed")
     apart = accuracies.max() - accuracies.min()
-    return set(accuracies.nunique()) == {2} and near([100 * apart.max()], 0.2, decimals=1)
+    return set(accuracies.nunique()) == {3} and near([100 * apart.max()], 0.9, decimals=1)
 
 
 def searched_less():
@@ -732,11 +733,11 @@ STATED = {
         "`over bp+frozen` would be 2.1 (state bridge) and 1.3 points (credit bridge) lower": lambda: (
             other_bp_frozen() == {"credit_bridge": 1.3, "state_bridge": 2.1}
         ),
-        "C fires in every seed of seventeen rules.** With the head's bias refitted it is 0.02 to 0.26 and passes (limit"
-        " 0.3) for fourteen, whose mean predictions differ from class frequencies by up to 6.6 points. For"
+        "C fires in every seed of eighteen rules.** With the head's bias refitted it is 0.02 to 0.26 and passes (limit"
+        " 0.3) for fifteen, whose mean predictions differ from class frequencies by up to 6.6 points. For"
         " DRTP and PEPITA it still fires in two of three seeds, for the state bridge in all.": cross_batch_of_the_mlp,
-        "twenty-three rules were trained": rules_of_the_mlp,
-        "Two machines trained its bp+frozen; they differ by up to 0.2 points.": machines_apart,
+        "twenty-four rules were trained": rules_of_the_mlp,
+        "Three machines trained its bp+frozen; they differ by up to 0.9 points.": machines_apart,
         "tried only 3e-4, 1e-3 and 3e-3, with seed 42, which the board also uses; `board_search.csv` lacks them."
         " Only the credit bridge's choice is not at the edge.": searched_less,
         "one nudged phase, of beta 0.5 and 1.": one_algorithm,
