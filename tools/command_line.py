@@ -14,8 +14,8 @@ DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
 
 `fa-audit COMMAND --help` prints the texts of this page (written by `tools/command_line.py`). The
-exit status is 0 when done, even if checks of an audit fire. It is 1 after an error, if a figure could
-not be drawn, or if a method fails `fa-audit check`. [Examples](auditing.md).
+exit status is 0 when done, even if checks of an audit fire. It is 1 after an error, an undrawn figure
+or a failed `fa-audit check`. [Examples](auditing.md).
 
 """
 
