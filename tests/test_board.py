@@ -200,7 +200,7 @@ def searched_on(network):
 @pytest.mark.parametrize(
     "setting, network, rules",
     [
-        ("field", "resmlp, ", 43),
+        ("field", "resmlp, ", 45),
         ("field_mlp", "mlp, activation relu, depth 2, ", 49),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
         ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
