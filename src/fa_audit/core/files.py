@@ -42,8 +42,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """
     path = Path(path)
     try:
-        is_file = path.is_file() or not path.exists()
-        if is_file and not path.is_relative_to("/dev"):
+        if not path.is_relative_to("/dev") and (path.is_file() or not path.exists()):
             _replace(Path(os.path.realpath(path)), content)
         else:
             path.write_bytes(content)

@@ -6,8 +6,8 @@
 If a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), our choice.
 
 CE is the batch mean, as in the code of Hao, Wan, Zhai. Blocks learn from r(a) = a / (rms(a) +
-1e-6), whose floor damps the credit once the rms of dCE/dh_L falls to about 1e-6. FA's
-residual stream then stops growing, while DFA's keeps growing.
+1e-6), whose floor damps the credit once the rms of dCE/dh_L falls to about 1e-6. FA's residual
+stream then stops growing, while DFA's keeps growing.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016; block granularity as in Hao, Wan, Zhai 2026.
 Constants: none; the variance 1/d is from Hao, Wan, Zhai.

@@ -76,7 +76,8 @@ def user_audits(groups: Iterable[Judgement]) -> Tidy:
     """Return user audits as tables.
 
     An unnamed setting is named after its network, or `OTHERS` if the network is unknown. An unnamed
-    run is named after its specification or method. Runs with equal names in one setting are numbered.
+    run is named after its specification or method. Runs with equal names in one setting are
+    numbered.
     """
     return tidy_of(_named(groups, lambda audit: names_of(audit)[0], "{}"))
 

@@ -98,6 +98,9 @@ def read_runs(
         setting, name = names_of(group.networks[0])
         runs.append(PageRun(labels.get(setting, setting), labels.get(name, name), group))
     order = list(dict.fromkeys(run.setting for run in runs))
-    # Stable sorts: by margin, a missing one last, then by setting.
-    runs.sort(key=lambda run: (run.margin.value is None, -(run.margin.value or 0)))
-    return sorted(runs, key=lambda run: order.index(run.setting))
+
+    def place(run: PageRun) -> tuple[int, float]:
+        margin = run.margin.value
+        return order.index(run.setting), math.inf if margin is None else -margin
+
+    return sorted(runs, key=place)
