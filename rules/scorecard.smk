@@ -25,9 +25,10 @@ rule draw_scorecard:
     input:
         scorecard="results/scorecard.csv",
     output:
-        pdf=in_report("results/figures/scorecard.pdf", SCORECARD_FOLDER, scorecard="figure"),
-        png=in_report("results/figures/scorecard.png", SCORECARD_FOLDER, scorecard="figure"),
-        svg=in_report("results/figures/scorecard.svg", SCORECARD_FOLDER, scorecard="figure"),
+        *(
+            in_report(path, SCORECARD_FOLDER, scorecard="figure")
+            for path in paths.artefact_files("figures", "scorecard")
+        ),
         origin="results/figures/scorecard.origin.json",
     log:
         "results/logs/draw_scorecard.log",

@@ -9,9 +9,10 @@ from fa_audit.results.figures.style import save
 from fa_audit.results.tidy import read_table
 
 with logged(snakemake):
-    source, out = snakemake.input.scorecard, snakemake.output
+    source = snakemake.input.scorecard
+    *figures, record = snakemake.output
     origin = origin_of({"kind": "scorecard"}, [], [source])
     figure = draw(read_table(source), title="Scorecard")
-    for path in (out.pdf, out.png, out.svg):
+    for path in figures:
         save(figure, path, str(origin))
-    write_json(out.origin, origin.to_dict())
+    write_json(record, origin.to_dict())
