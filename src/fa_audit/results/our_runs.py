@@ -21,6 +21,7 @@ from fa_audit.experiments.published import (  # fmt: skip
     identity,
     plain,
 )
+from fa_audit.experiments.spec import SAMPLES
 from fa_audit.results.judging import Measured
 from fa_audit.results.outcomes import by_cosine
 from fa_audit.results.tidy import KEY, Tidy
@@ -32,10 +33,9 @@ class OurRuns:
     """Measured values, looked up by the specification of their run."""
 
     def __init__(self, tidy: Tidy) -> None:
-        runs = tidy.runs.assign(
-            by_cosine=by_cosine(tidy),
-            first_reference_flag_1024=_first_below(tidy),
-        )
+        runs = tidy.runs.assign(by_cosine=by_cosine(tidy))
+        for samples in SAMPLES:
+            runs[f"first_reference_flag_{samples}"] = _first_below(tidy, samples)
         # A published number may belong to a layer, an epoch, both or neither. If it has an
         # epoch but no layer, any row of the epoch serves: all have the same accuracy and loss.
         self._rows = {
@@ -105,18 +105,18 @@ def _by_place(table: pd.DataFrame, *places: str) -> dict[tuple[Any, ...], dict[s
     return rows
 
 
-def _first_below(tidy: Tidy) -> list[Any]:
-    """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the
+def _first_below(tidy: Tidy, samples: int) -> list[Any]:
+    """Return for every run the first epoch at which ``||g_L||`` on so many samples is below the
     paper's limit.
 
-    If the norm was not measured on 1,024 samples, take that on 128, times 128 / 1,024. The epoch is
-    None if the norm is never below the limit, and `_ABSENT` if the run has no trajectory.
+    If the norm was not measured on them, take that on 128, times 128 / samples. The epoch is None
+    if the norm is never below the limit, and `_ABSENT` if the run has no trajectory.
     """
-    columns = [*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"]
+    columns = [*KEY, "epoch", "layer", "grad_norm", f"grad_norm_{samples}"]
     rows = tidy.trajectories.reindex(columns=columns).sort_values(["epoch", "layer"])
     last = rows.groupby([*KEY, "epoch"]).tail(1).set_index(KEY)
-    scaled = last["grad_norm"].astype(float) * BATCH / 1024
-    norms = last["grad_norm_1024"].astype(float).fillna(scaled)
+    scaled = last["grad_norm"].astype(float) * BATCH / samples
+    norms = last[f"grad_norm_{samples}"].astype(float).fillna(scaled)
     below = last["epoch"][norms < PAPER_LIMITS["reference"]]
     first = below.groupby(KEY).min().to_dict()
     followed = set(norms.dropna().index)
