@@ -201,7 +201,7 @@ def searched_on(network):
     "setting, network, rules",
     [
         ("field", "resmlp, ", 45),
-        ("field_mlp", "mlp, activation relu, depth 2, ", 49),
+        ("field_mlp", "mlp, activation relu, depth 2, ", 51),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
         ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
     ],
@@ -243,7 +243,12 @@ def test_what_the_page_says_of_the_search_is_so():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     plain = searched_on("mlp, activation relu, depth 2, ").set_index("run")["validation_acc"]
-    for rule, other in (constants | {"state_bridge": "StateBridge", "dtp_drl": "DTPDRL"}).items():
+    constants |= {
+        "state_bridge": "StateBridge",
+        "credit_bridge": "CreditBridge",
+        "dtp_drl": "DTPDRL",
+    }
+    for rule, other in constants.items():
         best = plain[plain.index.str.endswith(other)].max() - plain[rule].max()
         assert best == pytest.approx(0.0284, abs=5e-4) if rule == "local_predsim" else best < 0.007
     assert "MLP local predsim has beta 0.5, not 0.99: better by 2.8 points" in page
