@@ -66,7 +66,7 @@ QUANTITIES: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {
     EPOCH + LAYER: dict.fromkeys(("hidden_norm", "grad_norm", "growth"), _NUMBER),
 }
 # Quantities that audits also measure on 256 and 1,024 samples (`SAMPLES`), in columns such as
-# grad_norm_1024.
+# grad_norm_1024. The first flag follows from the norms of a training's epochs.
 OF_SAMPLES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding",
               "first_reference_flag")  # fmt: skip
 
