@@ -96,9 +96,9 @@ def clipping_slows():
 
 def verdicts_differ():
     there, here = (runs(name).loc["dfa"] for name in ("early_snapshots", "early_snapshots_clipped"))
-    return (there["three_check"] != here["three_check"]).sum() == 3 and set(here["four_check"]) == {
-        "needs walk-back (D3)"
-    }
+    return (there["three_check"] != here["three_check"]).sum() == 3 and {
+        tuple(audit.judgement.flags) for audit in here["audit"]
+    } == {("D3 (against dfa+frozen)", "D3-strict (against bp+frozen)")}
 
 
 def first_epochs():
@@ -138,9 +138,12 @@ def ten_epochs():
 
 
 def small_gradients():
-    both = every_setting().layers[["grad_norm", "grad_norm_1024"]].dropna()
-    ratio = both["grad_norm"] * 128 / 1024 / both["grad_norm_1024"]
-    return len(ratio) > 400 and near(ratio.mean(), 0.97, decimals=2)
+    table = read_table(ROOT / "reference/measured/samples.csv")
+    norms = table.pivot(
+        index=["setting", "run", "seed"], columns="samples", values="grad_norm_last"
+    )
+    short = 1 - norms[128] * 128 / 1024 / norms[1024]
+    return len(short) == 15 and near([short.mean(), short.max()], 0.05, 0.12, decimals=2)
 
 
 def cross_batch_of_the_mlp():
@@ -203,7 +206,7 @@ def around_the_warm_up():
     return [means[round(CreditBridge.warm_up * len(means))], means.iloc[-1]]
 
 
-def machines_apart():
+def trainings_apart():
     """Every seed's bp+frozen has three accuracies, at most 0.9 points apart."""
     accuracies = runs("field_mlp", "field")["bp_frozen_acc"].groupby("seed")
     apart = accuracies.max() - accuracies.min()
@@ -747,7 +750,7 @@ STATED = {
         "twenty-five rules were trained": rules_of_the_mlp,
         "**The credit bridge unlearns on the plain MLP:** 39.0 % after its warm-up with DFA, 14.8 % at the"
         " end.": lambda: near(around_the_warm_up(), 39.0, 14.8, decimals=1),
-        "Three machines trained its bp+frozen; they differ by up to 0.9 points.": machines_apart,
+        "Its three trainings of bp+frozen differ by up to 0.9 points.": trainings_apart,
         "tried only 3e-4, 1e-3 and 3e-3, with seed 42, which the board also uses; `board_search.csv` lacks them."
         " Only the credit bridge's choice is not at the edge.": searched_less,
         "one nudged phase, of beta 0.5 and 1.": one_algorithm,
@@ -780,8 +783,11 @@ STATED = {
     },
     "reproduction": {
         "published as .306, also agrees with ours after 30, unclipped: .2955 (n = 3). The norms of the last state tell"
-        " these trainings apart: 4.5e8 as published, 8.9e7 after 30 epochs.": thirty_epochs_of_a_hundred,
-        "For N = 1,024 this estimate is 3 % too small on average": small_gradients,
+        " these trainings apart: 4.5e8 as published, 8.9e7 (geometric mean) after 30 epochs.": (
+            thirty_epochs_of_a_hundred
+        ),
+        "For N = 1,024 this estimate is 5 % too small on average, at most 12 % (15 networks in"
+        " `reference/measured/samples.csv`)": small_gradients,
     },
     "findings": {
         "**Most norms published in early April fit a script that clips the gradients of the embedding, of each"
@@ -815,9 +821,10 @@ STATED = {
             and set(of("no_terminal_norm", "dfa", "three_check")) == {"FAIL(D3)"}
             and set(of("no_terminal_norm_clipped", "dfa", "three_check")) == {"FAIL(D1+D3)"}
         ),
-        "After five epochs other checks fire in three seeds of three: if clipped, only D3.": verdicts_differ,
-        "After one epoch the accuracy rises from .259 to .283 (means, n = 3; the interval of the difference contains"
-        " 0)": first_epochs,
+        "After five epochs other checks fire in three seeds of three: if clipped, only D3 and"
+        " D3-strict.": verdicts_differ,
+        "After one epoch the accuracy rises from .259 to .283 (means, n = 3; the interval of the paired difference"
+        " contains 0)": first_epochs,
         "**Rounding halves rho for penalised DFA (n = 3), and lowers it by a fifth for the penalised credit bridge (n ="
         " 1).**": lambda: near(
             [by_rounding("dfa+penalty1e-2"), by_rounding("credit_bridge+penalty1e-2")], 0.5, 0.8, decimals=1
@@ -841,10 +848,12 @@ STATED = {
         ),
         "**Not clearly.** At the paper's 1e-3 the margin is 0.8 points [-0.5, +2.2] (n = 1): 39.45 % against 38.64 %"
         " with EP's blocks frozen": lambda: margin_of_ep() and near(margins("main_audit", "ep"), 0.8, decimals=1),
-        "At 1e-3 D3 fires, borderline, and no other check fires: no block multiplies its state by more than 2.5,"
-        " `||g_L||` is 1.0e-4": lambda: (
-            silent("main_audit", "ep", "scale", "reference", "stability") and fires("main_audit", "ep", "depth")
+        "At 1e-3 D3 and D3-strict fire, borderline, and no other check fires: no block multiplies its state by more"
+        " than 2.5, `||g_L||` is 1.0e-4": lambda: (
+            silent("main_audit", "ep", "scale", "reference", "stability")
+            and fires("main_audit", "ep", "depth", "depth_strict")
             and of("main_audit", "ep", "depth_borderline").all()
+            and of("main_audit", "ep", "depth_strict_borderline").all()
             and of("main_audit", "ep", "max_growth", 42) < 2.5
             and near(of("main_audit", "ep", "grad_norm_last"), 1.0e-4, decimals=5)
         ),
@@ -856,9 +865,12 @@ STATED = {
             near(of("main_audit", "dfa", "own_frozen_acc").mean(), 0.348)
             and [*published("main_audit", "own_frozen_acc", "dfa")["published"]] == ["0.349"]
         ),
-        "**BP's is published with .346, and has .387 here** (n = 3)": lambda: (
+        "**BP's is published with .346, and has .387 here** (n = 3); the paper's depth ladder implies .392: .617, less"
+        " a margin of .225.": lambda: (
             near(of("main_audit", "bp", "own_frozen_acc").mean(), 0.387)
             and [*published("main_audit", "bp_frozen_acc", "bp")["published"]] == ["0.346"]
+            and [*published("depth_ladder", "accuracy", "bp")["published"]] == ["0.617"]
+            and [*published("depth_ladder", "margin", "bp")["published"]] == ["0.225"]
         ),
         "In the main audit the methods' own frozen baselines are below bp+frozen: by 3.9 points for DFA, 3.2 for FA,"
         " 8.0 for the state bridge and 2.9 for the credit bridge. EP's is within 0.1 points of bp+frozen.": lower_bars,
@@ -867,9 +879,9 @@ STATED = {
             total_growth("main_audit", "fa").min() > 50 and len(total_growth("main_audit", "fa")) == 3
             and silent("main_audit", "fa", "scale")
         ),
-        "FA's states grow 58- to 83-fold over four blocks, at most 17-fold in one block": lambda: (
+        "FA's states grow 58- to 83-fold over four blocks, at most 16.3-fold in one block": lambda: (
             near(np.sort(total_growth("main_audit", "fa"))[[0, -1]], 58, 83, decimals=0)
-            and of("main_audit", "fa", "max_growth").max() < 17
+            and near([of("main_audit", "fa", "max_growth").max()], 16.3, decimals=1)
         ),
         "FA still beats its frozen baseline, so D1 is right not to fire here.": lambda: (
             margins("main_audit", "fa").min() > 2
