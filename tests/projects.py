@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from fa_audit.core.files import exclusive
+from fa_audit.core.validation import validated
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.published import FILE, Published
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = (
@@ -106,6 +108,11 @@ def make_all(folder, config):
     done = snakemake(folder, "--cores", "2")
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def read_published(raw):
+    """Read published numbers as from a file with this content."""
+    return validated(Published, raw, FILE)
 
 
 EXPERIMENT = {  # of the first published number: the setting resmlp of configs/test.yaml

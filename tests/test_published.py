@@ -2,10 +2,10 @@
 
 import pytest
 import yaml
-from projects import EXPERIMENT, ROOT
+from projects import EXPERIMENT, ROOT, read_published
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.published import identity, read_published
+from fa_audit.experiments.published import identity
 from fa_audit.experiments.read_grid import read_grid
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())
@@ -85,6 +85,10 @@ def changed(position, **values):
     return FILE | {"entries": entries}
 
 
+def with_setting(**keys):
+    return FILE | {"settings": {"tiny": FILE["settings"]["tiny"] | keys}}
+
+
 @pytest.mark.parametrize(
     ("raw", "place", "word"),
     [
@@ -94,10 +98,17 @@ def changed(position, **values):
         (changed(0, claim="tny"), "entries.0", "tiny_gradients"),
         (changed(1, layer=None), "entries.1", "a run"),
         (changed(1, kind="value"), "entries.1", "tolerance"),
+        (changed(1, value="1e-9"), "entries.1", "'1e-9'"),
+        (changed(2, quantity="accuracy"), "entries.2", "accuracy"),
+        (changed(4, epoch=0), "entries.4.epoch", "0"),
+        (changed(1, run=["dfa", "bp"]), "entries.1", "one run"),
         (changed(3, run="bp"), "entries.3", "two runs"),
         (changed(4, below=0.2), "entries.4", "above or below"),
         (FILE | {"entries": [*FILE["entries"], VALUE | {"note": "n"}]}, "entries.5", "entries.0"),
         (FILE | {"scripts": {"old": {}}}, "script", "'new'"),
+        (with_setting(seeds=[7]), "settings.tiny", "seeds"),
+        (with_setting(vary={"lr": [0.1]}), "settings.tiny", "vary"),
+        (with_setting(clip=1.0), "script old: settings.tiny", "clip_groups"),
     ],
 )
 def test_a_wrong_file_is_answered_with_its_place(raw, place, word):
@@ -105,6 +116,16 @@ def test_a_wrong_file_is_answered_with_its_place(raw, place, word):
         read_published(raw)
     message = str(error.value)
     assert message.startswith("reference/published.yaml: ") and place in message and word in message
+
+
+def test_a_setting_s_own_options_go_before_its_script_s_and_a_setting_without_entries_is_allowed():
+    tiny = FILE["settings"]["tiny"]
+    shared = {"scripts": {"new": {"lr": 0.1, "clip": 2.0}}}
+    published = read_published(
+        FILE | shared | {"settings": {"tiny": tiny | {"lr": 0.2}, "other": tiny}}
+    )
+    spec = published.spec(published.run_keys()[0])
+    assert (spec["lr"], spec["clip"]) == (0.2, 2.0)
 
 
 def test_entries_that_differ_in_any_identifying_field_stand_side_by_side():

@@ -10,14 +10,11 @@ import pandas as pd
 import pytest
 import yaml
 from drawing import assert_readable, markers
-from projects import EXPERIMENT, ROOT
+from projects import EXPERIMENT, ROOT, read_published
 from test_protocol import report_of
 
 from fa_audit.cli import main
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import (
-    read_published,
-)
 from fa_audit.protocol.evidence import DiagnosticThresholds
 from fa_audit.results.figures.scorecard_figure import EDGE, draw
 from fa_audit.results.judging import compare
@@ -311,6 +308,13 @@ def test_a_run_counts_by_its_specification_whatever_its_setting_is_called(change
     assert scorecard(PUBLISHED, tables(other)).iloc[0]["verdict"] == (ABSENT if found == 1 else HIT)
 
 
+@pytest.mark.parametrize("name", ["a name before", "zz a name after"])
+def test_of_two_runs_of_a_seed_the_one_with_exactly_the_published_specification_counts(name):
+    monitored = ("bp", 1, {"accuracy": 0.9, "spec": {"monitor": {"D1": 50.0}}})
+    tidy = tables(monitored, ("bp", 1, {"accuracy": 0.6, "setting": name}))
+    assert scorecard(PUBLISHED, tidy).iloc[0]["reproduced"] == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize(
     ("margins", "growth", "verdict"),  # bounds of seeds 1 to 3; a number that says nothing beside them
     [([0.1, 0.1], 9.0, "holds"), ([0.1, -0.1], 3e-4, "holds in part"), ([-0.1, -0.1], 3e-4, "does not hold"),
@@ -362,3 +366,16 @@ def test_the_command_writes_it_and_neither_overwrites_what_it_reads_nor_explains
     assert main([*command, "--output", str(source)]) == 1
     (source / "explanations.yaml").write_text("tiny bp grad_nrm: why\n")
     assert main(command) == 1 and "explanations.yaml" in capsys.readouterr().err
+
+
+def test_a_list_of_one_s_own_is_compared_with_the_shipped_runs(tmp_path):
+    network = {"name": "resmlp", "width": 256, "depth": 4}
+    setting = OWN | {"dataset": "cifar10", "architecture": network, "epochs": 100}
+    entry = body("value", quantity="accuracy", value=0.61, setting="mine", seeds=[42, 123, 456])
+    file = {"scripts": {"new": {}}, "settings": {"mine": setting}, "entries": [entry]}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(file))
+    measured = str(ROOT / "reference/measured")
+    command = ["scorecard", "--published", f"{tmp_path}/mine.yaml", "--from", measured]
+    assert main([*command, "--output", f"{tmp_path}/new"]) == 0
+    (row,) = pd.read_csv(tmp_path / "new/scorecard.csv").itertuples()
+    assert (row.verdict, row.n, round(row.reproduced, 2)) == (HIT, 3, 0.61)

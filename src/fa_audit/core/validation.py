@@ -89,7 +89,7 @@ def _problems(error: ValidationError, value: Any) -> Iterator[str]:
                 " sign, as in 1.0e-3 or 1.0e+3."
             )
         elif problem["type"] == "value_error":  # validators of fa-audit name what they found
-            message = message.removeprefix("Value error, ")
+            message = message.removeprefix("Value error, ").replace("\n  ", "; ")
         else:
             found[place] = f"; found {shortened(problem['input'])}."
         expected[place].append(message)

@@ -110,7 +110,7 @@ class Entry(Strict):
     setting: str
     run: RunName | Different[RunName]
     layer: int | None = Field(None, ge=0)
-    epoch: int | None = Field(None, ge=0)
+    epoch: int | None = Field(None, ge=1)
     samples: int = Field(BATCH, ge=1)
     kind: Literal["value", "magnitude", "bound", "verdict", "order"]
     value: float | _Answer | None = None
@@ -190,9 +190,13 @@ class Entry(Strict):
         }
         fits, needed = expected[self.kind]
         if not fits or (self.minus and self.over):
+            text = f"; found the text {self.value!r}" if isinstance(self.value, str) else ""
             raise AuditError(
-                f"expected of a {self.kind}: {needed}, and at most one of minus, over."
+                f"expected of a {self.kind}: {needed}, and at most one of minus, over{text}; write"
+                " numbers as 0.5 or 1.0e-8."
             )
+        if self.kind != "order" and not isinstance(self.run, str):
+            raise AuditError(f"found runs {self.run}; expected of a {self.kind}: one run.")
         return self
 
     @model_validator(mode="after")
@@ -206,7 +210,8 @@ class Entry(Strict):
             raise AuditError(f"{self.quantity} of {self.samples} samples is not measured.")
         answers = list(map(plain, self.answers))
         if self.kind == "verdict" and self.published not in answers:
-            raise AuditError(f"{self.quantity}: found {self.published}; expected one of {answers}.")
+            expected = f"one of {answers}" if answers else "another kind: it is a number"
+            raise AuditError(f"{self.quantity}: found {self.published}; expected {expected}.")
         if self.kind != "verdict" and self.answers not in (_NUMBER, _FIRST):
             raise AuditError(f"{self.quantity} is a verdict.")
         return self
@@ -220,10 +225,12 @@ def plain(value: Any) -> Any:
 # --- the file
 
 _ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$")]
+_OF_ENTRIES = {"runs", "seeds", "sweep", "ladder", "vary", "baselines"}
 
 
 class Experiment(Strict, extra="allow"):
-    """A published experiment. Extra fields are the keys of a setting in a configuration.
+    """A published experiment. Extra fields are the keys of a setting in a configuration, without
+    those that name runs and seeds, since entries name them.
 
     Attributes:
         script: the paper's script that is assumed to have trained the networks.
@@ -235,13 +242,20 @@ class Experiment(Strict, extra="allow"):
     reason: Text
     excluded: Text | None = None
 
+    @model_validator(mode="after")
+    def _names_no_runs(self) -> Self:
+        found = sorted(_OF_ENTRIES & self.model_extra.keys())
+        if found:
+            raise AuditError(f"found {', '.join(found)}; entries name runs and seeds: remove it.")
+        return self
+
 
 class Published(Strict):
     """All published numbers, in the order of the file.
 
     Attributes:
         claims: the paper's claims by name.
-        scripts: for every script, the options that all its trainings share.
+        scripts: for every script, the options of its trainings, unless a setting has its own.
         released: the released script; default the last one.
     """
 
@@ -266,10 +280,11 @@ class Published(Strict):
         grids = {}
         for script, shared in self.scripts.items():
             settings = {}
-            for name, experiment in self.settings.items():
+            for name in runs:
                 own = {"runs": sorted(runs[name]), "seeds": sorted(seeds[name])}
-                settings[name] = {**experiment.model_extra, **shared, **own}
-            grids[script] = read_grid({"settings": settings})
+                settings[name] = {**shared, **self.settings[name].model_extra, **own}
+            at = f"script {script}"
+            grids[script] = read_grid({"settings": settings}, where=lambda place, at=at: at)
         return grids
 
     def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:
@@ -330,16 +345,11 @@ def identity(spec: Mapping[str, Any]) -> str:
     return json.dumps({**spec, "seed": None}, sort_keys=True)
 
 
-def read_published(raw: Any) -> Published:
-    """Check the parsed file of published numbers.
+def read_published_file(path: str | Path) -> Published:
+    """Read a file of published numbers.
 
     Raises:
-        AuditError: lists the first five problems, each with its place.
+        AuditError: lists the first five problems, each with its place; or as in `load_config`.
     """
-    return validated(Published, raw, FILE)
-
-
-def read_published_file(path: str | Path) -> Published:
-    """Read a file of published numbers; errors as in `read_published` and `load_config`."""
     raw, line_of = load_config(provided(path))
     return validated(Published, raw, str(path), line_of)

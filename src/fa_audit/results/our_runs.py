@@ -44,16 +44,17 @@ class OurRuns:
             EPOCH: _by_place(tidy.trajectories, *EPOCH),
             EPOCH + LAYER: _by_place(tidy.trajectories, *EPOCH, *LAYER),
         }
-        self._same: dict[str, list[RunKey]] = defaultdict(list)
+        self._same: dict[str, list[tuple[bool, RunKey]]] = defaultdict(list)
         for (key,), row in self._rows[()].items():
             if json.loads(row["thresholds"]).items() >= PAPER_LIMITS.items():
                 spec = json.loads(row["spec"])
-                names = {identity(spec)}
+                own = identity(spec)
+                names = {own}
                 # A monitor that did not stop the training does not change the network.
                 if pd.isna(row["stopped_after"]):
                     names.add(identity({**spec, "monitor": {}}))
                 for name in names:
-                    self._same[name].append(key)
+                    self._same[name].append((name == own, key))
 
     def measured(self, entry: Entry, specs: Mapping[str, Mapping[str, Any]]) -> Measured:
         """Return the measured values of an entry's quantity, by run and seed.
@@ -63,9 +64,12 @@ class OurRuns:
         """
         found: dict[str, dict[int, Any]] = {}
         for run, spec in specs.items():
-            # If several settings have this run, the entry's setting comes last and wins.
-            keys = sorted(self._same[identity(spec)], key=lambda key: key.setting == entry.setting)
-            seeds = {key.seed: key for key in keys}
+            # The last run of a seed wins: one with the same monitor, then in the entry's setting.
+            ranked = sorted(
+                (exact, key.setting == entry.setting, key)
+                for exact, key in self._same[identity(spec)]
+            )
+            seeds = {key.seed: key for *_, key in ranked}
             found[run] = {s: self._value(entry, seeds[s]) for s in entry.seeds if s in seeds}
         return found
 

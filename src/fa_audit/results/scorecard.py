@@ -14,7 +14,7 @@ import pandas as pd
 
 from fa_audit.core.errors import unknown
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.published import Entry, Published, plain
+from fa_audit.experiments.published import FILE, Entry, Published, plain, read_published_file
 from fa_audit.results.judging import (
     AGREES,
     DIFFERS,
@@ -39,11 +39,14 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     They are in the folder's ``explanations.yaml``; without this file the mapping is empty.
 
     Raises:
-        AuditError: the file is not a mapping, or names an unknown entry.
+        AuditError: the file is not a mapping, or names an entry that is unknown, also to the
+            project's own list.
     """
     path = folder / _EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
     known = {entry.key for entry in published.entries}
+    if not known.issuperset(found):
+        known |= {entry.key for entry in read_published_file(FILE).entries}
     for key in found:
         if key not in known:
             raise unknown("entry", key, known, where=str(path))
