@@ -259,7 +259,10 @@ class RunSpec:
     batch_size: Annotated[int, Field(ge=1, le=65536, description="images per step")] = 128
     lr: Annotated[
         float,
-        Field(gt=0, description="learning rate, written like 0.001 or 1.0e-3"),
+        Field(
+            gt=0,
+            description="learning rate, such as 1.0e-3: lr (1 + cos(pi e / epochs)) / 2 in epoch e, from 0",
+        ),
     ] = 1e-3
     weight_decay: Annotated[
         float,

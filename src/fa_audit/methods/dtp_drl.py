@@ -20,12 +20,14 @@ Source: Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020 (arXiv 2006.14331)
 Constants: eta, sigma and damping are rounded from the authors' code for CIFAR-10, where damping is
     a decay of the feedback, the loss is a batch mean, and noise has one size for all states.
     inverse_rate is that of `dtp`, our choice. The authors' is 0.28, but their inverses first learn
-    alone for ten epochs, and then take three steps for every step of the network.
+    alone for ten epochs, then one step beside each of the network's, and two epochs alone after
+    each epoch.
 Ours, as in DTP: targets from each sample's own loss (theirs: the mean of 128), noise relative to
     the rms, and the form of inverses (theirs: single tanh layers). g_L is linear: with a hidden
     layer in g_L, the credits raised the loss of a short training. Numbers are float32, but for the
     differences in credits; theirs are float64.
-Cost: BP plus L (L + 1) / 2 blocks forward, (L + 1) (L + 4) inverses forward and 2 (L + 1) backward.
+Cost: BP plus L (L + 1) / 2 blocks and L + 1 heads forward, (L + 1) (L + 4) inverses forward and
+    2 (L + 1) backward.
 """
 
 from __future__ import annotations

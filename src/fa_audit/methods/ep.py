@@ -22,7 +22,8 @@ Source: Hao, Wan, Zhai 2026, whose energy is that of predictive coding; Scellier
 Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric
     option are ours. E's curvature in a chain of identities is at most 4, and near 4 in long chains,
     so that steps above about 0.5 diverge.
-Cost: the forward pass, and per nudged phase T + 1 passes through the blocks, forward and backward.
+Cost: the forward pass, and per nudged phase T + 1 passes through the blocks and T through the head,
+    forward and backward.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Source: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021 (arXiv 200
     it on CIFAR-10.
 Constants: those of `ep`, but alpha 0.1, ours: with 0.2 states diverged in a little SmallResNet
     after two epochs.
-Cost: the forward pass, and 2 (T + 1) forward and backward passes through the blocks.
+Cost: the forward pass, and 2 (T + 1) forward and backward passes through the blocks, 2 T
+    through the head.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ Ours: wrong labels from <x, r>, since `credits` must not draw random numbers (as
     floor(<x, r>) is uniform modulo C - 1); the values that replace pixels; G as a mean over tokens
     or positions; skips, with which a block's G starts near 0; states after whole blocks, where his
     follow a ReLU; no peer normalisation; a softmax layer with bias, as torch initialises it
-    (loeweX: no bias, zeros).
+    (loeweX: no bias, zeros); BatchNorm normalises right and wrong images together, and `classify`
+    uses its running statistics, which are those of the plain pass.
 
 The engine trains the head on the network's plain forward pass, without label; no method can change
 that. So the accuracy of a run shows what a linear head makes of the last features. An audit

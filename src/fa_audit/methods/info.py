@@ -120,8 +120,8 @@ INFO: dict[str, MethodInfo] = {
     ),
     "direct_kolen_pollack": MethodInfo(
         summary="direct Kolen-Pollack: DFA whose matrices learn like linear classifiers of states",
-        equation="a_l = (p - y) B_l^T,  dB_l = -eta mean(h_{l+1}^T (p - y)) - decay B_l",
-        latex=r"a_l = (p - y)B_l^\top,\ \mathrm{d}B_l = -\eta\overline{h_{l+1}^\top(p - y)}-\lambda B_l",
+        equation="a_l = (p - y) B_l^T,  B_l is trained like a weight, by mean(h_{l+1}^T (p - y))",
+        latex=r"a_l = (p - y)B_l^\top,\ \nabla B_l = \overline{h_{l+1}^\top(p - y)}",
         feedback="learned B_l, d x C, per block; uniform in +-sqrt(6/d) at first",
         source="Webster, Choi, Ahn 2021",
         relative_time=1.2,

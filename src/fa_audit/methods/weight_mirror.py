@@ -3,7 +3,7 @@
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l;    embedding: a_{-1};
     on the way back every matrix or kernel W of blocks and head is replaced by its partner B
     dB = eta mean(y xi^T) - decay B,    y = W xi,    xi ~ N(0, sigma^2), once for every minibatch,
-    before W's step; the mean is over n draws: `draws` or, if greater, fan_in / 6
+    before W's step; the mean is over n draws: `draws` or, if greater, fan_in // 6
 
 E[y xi^T] = sigma^2 W, so that B tends to (sigma^2 eta / decay) W. A kernel counts as the matrix
 that multiplies flattened windows.
