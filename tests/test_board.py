@@ -55,6 +55,16 @@ def test_runs_that_no_paired_test_tells_apart_share_a_rank():
     assert one_seed == {"bp": "1", "dfa": "\u2013", "fa": "2"}
 
 
+def test_runs_with_fewer_than_two_seeds_in_common_are_compared_by_welch_s_test():
+    for accuracies, rank in (
+        ([0.66, 0.67, 0.68], "2"),  # p = .032
+        ([0.68, 0.69, 0.70], "1"),  # p = .104; as pairs of seeds .035
+    ):
+        others = [row | {"seed": row["seed"] + 1000} for row in run("fa", accuracy=accuracies)]
+        rows = board_of(*run("bp", accuracy=[0.70, 0.72, 0.74]), *others)
+        assert rows["fa"]["rank"] == rank
+
+
 def test_a_seed_that_is_not_finite_and_borderline_checks_are_named():
     lost = run("dfa", finite=[True, True, False])
     near = run("fa", depth_distance=[0.03, -0.02, 0.03])
@@ -200,7 +210,7 @@ def searched_on(network):
 @pytest.mark.parametrize(
     "setting, network, rules",
     [
-        ("field", "resmlp, ", 45),
+        ("field", "resmlp, ", 47),
         ("field_mlp", "mlp, activation relu, depth 2, ", 51),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
         ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
@@ -238,16 +248,13 @@ def test_what_the_page_says_of_the_search_is_so():
         "weight_mirror": "WeightMirror",
         "dual_propagation": "DualPropagation",
         "dtp": "DTP",
+        "dtp_drl": "DTPDRL",
     }
     for rule, other in constants.items():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     plain = searched_on("mlp, activation relu, depth 2, ").set_index("run")["validation_acc"]
-    constants |= {
-        "state_bridge": "StateBridge",
-        "credit_bridge": "CreditBridge",
-        "dtp_drl": "DTPDRL",
-    }
+    constants |= {"state_bridge": "StateBridge", "credit_bridge": "CreditBridge"}
     for rule, other in constants.items():
         best = plain[plain.index.str.endswith(other)].max() - plain[rule].max()
         assert best == pytest.approx(0.0284, abs=5e-4) if rule == "local_predsim" else best < 0.007
@@ -349,6 +356,26 @@ def test_a_user_audit_on_a_source_s_network_has_a_row(tmp_path, capsys):
     assert " dfa (yours)" in capsys.readouterr().out
     assert main(["board", "--only", "DFA"]) == 1 and main(["board", "--only", "dfa"]) == 0
     assert capsys.readouterr().out.count(" DFA") == 5  # the residual networks have two rates
+
+
+def test_audits_without_a_seed_are_no_pairs(tmp_path):
+    (audit,) = printed_audits(tmp_path, (3,))
+    foreign = {key: value for key, value in audit.items() if key not in OURS}
+    audits = []
+    for name, accuracies in ((r"$\ours$", (0.70, 0.72, 0.74)), ("other", (0.68, 0.69, 0.70))):
+        audits += [foreign | {"method": name, "headline_acc": value} for value in accuracies]
+    paths = written(tmp_path, audits)
+    for order in (paths, paths[::-1], [*paths[:3], paths[5], paths[3], paths[4]]):
+        assert main(["board", *order, "--only", "bp", "--output", str(tmp_path / "out")]) == 0
+        values = pd.read_csv(tmp_path / "out/board.csv").set_index("run")
+        assert values.loc[[r"$\ours$ (yours)", "other (yours)"], "rank_mean"].tolist() == [1, 1]
+
+
+def test_a_user_s_baseline_is_no_row_and_changes_no_measured_row(tmp_path, capsys):
+    (audit,) = printed_audits(tmp_path, (3,))
+    frozen = {"frozen_blocks": audit["spec"]["architecture_options"]["depth"]}
+    (path,) = written(tmp_path, [audit | {"spec": audit["spec"] | frozen, "run": ""}])
+    assert main(["board", path]) == 1 and path in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fa_audit.core.errors import AuditError
 from fa_audit.experiments.published import identity
-from fa_audit.experiments.spec import PAPER, RunSpec, run_of
+from fa_audit.experiments.spec import PAPER, RunSpec, parse_run, run_of
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.judge import Judgement
 from fa_audit.results.seed_group import group_of, read_audit
@@ -64,9 +65,19 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
     A run joins the measured setting that has its network, data, epochs and batch size; if several
     have, the one with the most runs. Other runs get a setting named after their network. Audits
     without a specification get the setting `OTHERS`.
+
+    Raises:
+        AuditError: an audit is one of a baseline.
     """
     if not groups:
         return measured
+    for group in groups:
+        first = group.networks[0]
+        if first.spec is not None and parse_run(names_of(first)[1]).is_baseline:
+            raise AuditError(
+                f"{first.path}: found a baseline, {names_of(first)[1]}; expected runs of rules,"
+                " whose audits have their own baselines."
+            )
     shown = without_sources(measured)
     own = _named(groups, lambda audit: _setting(audit, shown), " (yours{})")
     return tidy_of([*measured.runs["audit"], *own])
@@ -100,7 +111,9 @@ def _named(
         number = taken[setting, run]
         name = run + ending.format(f", {number}" if number > 1 else "")
         for label, audit in zip(group.labels, group.networks):
-            audits.append(audit.replace(setting=setting, run=name, seed=label))
+            # Without a seed, the audits of two runs are no pairs.
+            seed = label if group.unit == "seed" else len(audits)
+            audits.append(audit.replace(setting=setting, run=name, seed=seed))
     return audits
 
 

@@ -68,12 +68,24 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(**columns)[~is_frozen & ~shallow]
 
 
+def _difference(one: pd.Series, other: pd.Series) -> tuple[float, float, float]:
+    """Return the difference of two means, its standard error and the degrees of freedom."""
+    paired = (one - other).dropna()
+    if len(paired) > 1:
+        return paired.mean(), paired.sem(), len(paired) - 1
+    squares = np.array([one.sem() ** 2, other.sem() ** 2])
+    total = squares.sum()
+    degrees = total**2 / (squares**2 / [one.count() - 1, other.count() - 1]).sum() if total else 1.0
+    return one.mean() - other.mean(), math.sqrt(total), degrees
+
+
 def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     """Return every run's rank: its place in the order of mean accuracies, with ties.
 
-    Two runs are compared by the paired t-test of their accuracies over the seeds that both have, at
-    `LEVEL`, corrected for all pairs by Holm's method. Run b shares the rank of the run before b,
-    unless a test finds a run of that rank more accurate than b.
+    Two runs are compared by the paired t-test of their accuracies over the seeds that both have, or
+    by Welch's test if both have fewer than two; at `LEVEL`, corrected for all pairs by Holm's
+    method. Run b shares the rank of the run before b, unless a test finds a run of that rank more
+    accurate than b.
 
     Args:
         accuracies: a row for every seed, a column for every run. A run with a single seed has no
@@ -82,17 +94,14 @@ def ranks(accuracies: pd.DataFrame) -> dict[str, int]:
     accuracies = accuracies.loc[:, accuracies.count() > 1]
     tests = []
     for better, worse in combinations(accuracies.columns, 2):
-        differences = (accuracies[better] - accuracies[worse]).dropna()
-        if len(differences) < 2:
-            continue
-        if differences.mean() < 0:
+        distance, spread, degrees = _difference(accuracies[better], accuracies[worse])
+        if distance < 0:
             better, worse = worse, better
-        # Not scipy's `ttest_rel`, which warns of differences that are nearly equal.
-        distance, spread = abs(differences.mean()), differences.sem()
+        # Not scipy's tests, which warn of numbers that are nearly equal.
         t = 0.0
         if distance:
-            t = distance / spread if spread else math.inf
-        tests.append((2 * stats.t.sf(t, len(differences) - 1), better, worse))
+            t = abs(distance) / spread if spread else math.inf
+        tests.append((2 * stats.t.sf(t, degrees), better, worse))
     tests.sort()
     apart = set()
     for place, (p, *pair) in enumerate(tests):

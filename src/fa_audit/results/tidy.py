@@ -69,8 +69,9 @@ class Tidy:
     work: pd.DataFrame
 
     def of(self, *settings: str) -> Tidy:
-        """Return the tables of some settings."""
-        return self._part("setting", settings)
+        """Return the tables of some settings, which are shown in this order."""
+        found = self._part("setting", settings)
+        return replace(found, settings=tuple(name for name in settings if name in found.settings))
 
     def has(self, column: str) -> bool:
         """Return whether any run has a value in a column of the runs."""

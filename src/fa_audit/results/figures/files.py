@@ -39,7 +39,7 @@ def write_figure(
             limits of two audits differ.
     """
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
-    check_texts([entry["title"], *entry["labels"].values()])
+    check_texts([entry["title"], *entry["labels"].values(), *tidy.settings])
     figure = call(
         "figure",
         FIGURES,

@@ -288,6 +288,8 @@ def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
         method, *variants = run.split("+")
         if variants and run not in labels and method in labels:
             called[run] = ", ".join([labels[method], *map(_variant, variants)])
+        if "$" in run and run not in called:
+            called[run] = run.replace("$", r"\$")
         if called.get(run, run) in given:
             called[run] = f"{called.get(run, run)} ({run})"
         given.add(called.get(run, run))

@@ -83,7 +83,10 @@ def _fires(group: pd.DataFrame) -> str:
     fires = firing(judgement)
     if not judgement.finite:
         fires.append(NON_FINITE)
-    return " ".join(fires) or "none"
+    text = " ".join(fires) or "none"
+    checks = [judgement[name] for name in FOUR.checks]
+    absent = " ".join(check.kind.label for check in checks if check.fires is None)
+    return f"{text} ({absent} not evaluated)" if absent else text
 
 
 def _checks(group: pd.DataFrame) -> str:
