@@ -77,7 +77,7 @@ def measure(repeats: int, steps: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Measure every method, print the table and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     set_numerics(threads=1)
