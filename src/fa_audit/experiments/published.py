@@ -190,10 +190,11 @@ class Entry(Strict):
         }
         fits, needed = expected[self.kind]
         if not fits or (self.minus and self.over):
-            text = f"; found the text {self.value!r}" if isinstance(self.value, str) else ""
+            found = "."
+            if isinstance(self.value, str):
+                found = f"; found the text {self.value!r}; write a number as 0.5 or 1.0e-8."
             raise AuditError(
-                f"expected of a {self.kind}: {needed}, and at most one of minus, over{text}; write"
-                " numbers as 0.5 or 1.0e-8."
+                f"expected of a {self.kind}: {needed}, and at most one of minus, over{found}"
             )
         if self.kind != "order" and not isinstance(self.run, str):
             raise AuditError(f"found runs {self.run}; expected of a {self.kind}: one run.")
@@ -283,8 +284,10 @@ class Published(Strict):
             for name in runs:
                 own = {"runs": sorted(runs[name]), "seeds": sorted(seeds[name])}
                 settings[name] = {**shared, **self.settings[name].model_extra, **own}
-            at = f"script {script}"
-            grids[script] = read_grid({"settings": settings}, where=lambda place, at=at: at)
+            # Errors of a setting name the script instead of a line.
+            grids[script] = read_grid(
+                {"settings": settings}, where=lambda place, script=script: f"script {script}"
+            )
         return grids
 
     def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:

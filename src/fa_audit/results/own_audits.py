@@ -73,10 +73,11 @@ def append_audits(measured: Tidy, groups: Sequence[Judgement]) -> Tidy:
         return measured
     for group in groups:
         first = group.networks[0]
-        if first.spec is not None and parse_run(names_of(first)[1]).is_baseline:
+        run = names_of(first)[1]
+        if first.spec is not None and parse_run(run).is_baseline:
             raise AuditError(
-                f"{first.path}: found a baseline, {names_of(first)[1]}; expected runs of rules,"
-                " whose audits have their own baselines."
+                f"{first.path}: found a baseline, {run}; expected runs of rules, whose audits have"
+                " their own baselines."
             )
     shown = without_sources(measured)
     own = _named(groups, lambda audit: _setting(audit, shown), " (yours{})")

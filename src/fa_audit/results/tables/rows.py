@@ -85,8 +85,8 @@ def _fires(group: pd.DataFrame) -> str:
         fires.append(NON_FINITE)
     text = " ".join(fires) or "none"
     checks = [judgement[name] for name in FOUR.checks]
-    absent = " ".join(check.kind.label for check in checks if check.fires is None)
-    return f"{text} ({absent} not evaluated)" if absent else text
+    absent = [check.kind.label for check in checks if check.fires is None]
+    return f"{text} ({' '.join(absent)} not evaluated)" if absent else text
 
 
 def _checks(group: pd.DataFrame) -> str:
