@@ -339,7 +339,18 @@ class Published(Strict):
         for script in (self.released_script, *(each.script for each in self.settings.values())):
             if script not in self.scripts:
                 raise unknown("script", script, self.scripts, where="settings")
-        self.spec(self.run_keys()[0])  # fails if a setting is wrong
+        for position, entry in enumerate(self.entries):
+            spec = self.spec(next(entry.run_keys()))  # fails if a setting is wrong
+            last = {
+                "layer": spec["architecture_options"]["depth"],
+                "epoch": spec.get("snapshot", spec["epochs"]),
+            }
+            for name in entry.places:
+                number = getattr(entry, name)
+                if number > last[name]:
+                    raise AuditError(
+                        f"entries.{position}: found {name} {number}; expected at most {last[name]}."
+                    )
         return self
 
 
