@@ -26,6 +26,7 @@ from torch import nn
 
 sentences = [(torch.arange(12).reshape(4, 3), torch.arange(4))]
 nothing = []
+unpaired = {"x": torch.arange(3), "labels": torch.arange(3)}
 
 
 def make():
@@ -128,6 +129,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(
         ("describe nix --arguments [1]", "'[1]'"),
         ("audit my_text:make --data my_text:sentence", "sentences"),
         ("describe my_text:make --data my_text:nothing", "--data"),
+        ("describe my_text:make --data my_text:unpaired", "found the batch 'x'"),
         ("train dfa", "--data"),
         (f"train dfx x.safetensors {DATA}", "'dfx'"),
         (f"train bp dfa.safetensors {SMALL}", "method 'dfa', not 'bp'"),

@@ -82,9 +82,11 @@ def test_results_that_were_timed_replace_stored_costs_on_their_device(costs, tmp
     assert found.training_hours(SPEC, "gpu") == (pytest.approx(1, rel=1e-3), True)
     assert found.audit_hours(SPEC, "gpu") == (pytest.approx(0.1, rel=2e-3), True)
     assert found.training_hours(SPEC, "cpu") == costs.training_hours(SPEC, "cpu")
-    # A damaged one, which is made again.
-    (tmp_path / "results/checkpoints/small/dfa/seed7.json").write_text("{")
-    assert read_costs("costs.json", own_benchmarks()).training_hours(SPEC, "gpu") is None
+    # Damaged ones, which are made again.
+    for text in ("{", json.dumps(facts | {"spec": {"dataset": "digits"}})):
+        for folder in ("checkpoints", "audits"):
+            (tmp_path / f"results/{folder}/small/dfa/seed7.json").write_text(text)
+        assert read_costs("costs.json", own_benchmarks()).training_hours(SPEC, "gpu") is None
 
 
 @pytest.mark.slow

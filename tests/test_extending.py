@@ -7,13 +7,14 @@ import zipfile
 
 import pandas as pd
 import pytest
+import torch
 from forks import SNAKEMAKE, Server
 from projects import ROOT, copy_sources, own_library, plan_of, python
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_json
-from fa_audit.data.dataset import prepare_data_file
+from fa_audit.data.dataset import load_dataset, prepare_data_file
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import Costs
 from fa_audit.experiments.plan import plan_table
@@ -161,6 +162,12 @@ class Ten(my_net.GatedMLP):
 def labels(root): return replace(my_data.blobs(root), classes=3)
 def fails(root): return 1 / 0
 def nan(root): return replace(my_data.blobs(root), std=(0.0,))
+def tensor(root):
+    data = my_data.blobs(root)
+    return replace(data, classes=data.train_labels.max() + 1)
+def shared(root):
+    data = my_data.blobs(root)
+    return replace(data, test_images=data.train_images[:9], test_labels=data.train_labels[:9])
 """
 
 
@@ -171,6 +178,7 @@ def nan(root): return replace(my_data.blobs(root), std=(0.0,))
         ("labels", "train_labels: found 0 to 3; expected 0 to 2"),
         ("nan", r"found scale 1, mean \(0.0,\) and std \(0.0,\); expected .* std above 0"),
         ("fails", "ZeroDivisionError division by zero in .*broken.py, line 9"),
+        ("tensor", "TypeError Object of type Tensor"),
     ],
 )
 def test_code_of_one_s_own_that_is_wrong_ends_in_one_line(folder, name, words):
@@ -179,3 +187,10 @@ def test_code_of_one_s_own_that_is_wrong_ends_in_one_line(folder, name, words):
         if name != "Ten":
             prepare_data_file(f"broken:{name}", "data", "broken.safetensors")
         build(RunSpec(dataset="d", architecture=f"broken:{name}", method="bp"), (1, 2, 4), 4)
+
+
+def test_a_data_set_may_be_tested_on_images_that_it_is_trained_on(folder):
+    (folder / "broken.py").write_text(BROKEN)
+    prepare_data_file("broken:shared", "data", "shared.safetensors")
+    data = load_dataset("shared.safetensors")
+    assert torch.equal(data.test_images, data.train_images[:9]) and len(data.test_labels) == 9

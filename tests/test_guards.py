@@ -149,6 +149,16 @@ def test_compiled_models_and_other_precisions_are_refused():
         audited()
 
 
+def test_the_paper_s_class_takes_the_accuracy_of_the_described_pass():
+    layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 3)])
+
+    def forward(model, x, mark):
+        return model[1](mark(model[0](mark(x.flatten(1)))))
+
+    found = FAProtocol(layers, X, Y, description=Description(forward=forward)).run()["test_acc"]
+    assert found == (forward(layers, X, lambda h: h).argmax(dim=1) == Y).double().mean()
+
+
 def test_the_functions_of_the_paper_s_packages_name_their_own_arguments():
     model = Hostile()
     for words, call in {
@@ -157,6 +167,7 @@ def test_the_functions_of_the_paper_s_packages_name_their_own_arguments():
         "found 10 inputs and 3 labels": lambda: FAProtocol(model, X, Y[:3]),
         "batch_size: found 2.5": lambda: FAProtocol(model, X, Y, batch_size=2.5),
         "frozen_acc_margin_pp: found": lambda: FAProtocol(model, X, Y, d3_margin_pp=float("nan")),
+        "fails on inputs": lambda: FAProtocol(model, X[..., 1:], Y, description=BLOCKS).run(),
     }.items():
         with pytest.raises(AuditError, match=words):
             call()

@@ -364,8 +364,9 @@ def test_the_command_writes_it_and_neither_overwrites_what_it_reads_nor_explains
     shipped = ROOT / "docs/reproduction/scorecard.csv"
     assert (tmp_path / "new/scorecard.csv").read_bytes() == shipped.read_bytes()
     assert main([*command, "--output", str(source)]) == 1
-    (source / "explanations.yaml").write_text("tiny bp grad_nrm: why\n")
-    assert main(command) == 1 and "explanations.yaml" in capsys.readouterr().err
+    for text in ("tiny bp grad_nrm: why", "main_audit dfa grad_norm layer 1:"):
+        (source / "explanations.yaml").write_text(f"{text}\n")
+        assert main(command) == 1 and "explanations.yaml" in capsys.readouterr().err
 
 
 def test_a_list_of_one_s_own_is_compared_with_the_shipped_runs(tmp_path):

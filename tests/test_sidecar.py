@@ -16,7 +16,7 @@ from fa_audit.results.tidy import runs_table
 from fa_audit.training import run_files
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
-from fa_audit.training.sidecar import check_run, read_baseline, read_sidecar
+from fa_audit.training.sidecar import Baseline, check_run, read_sidecar
 
 
 @pytest.fixture
@@ -136,10 +136,10 @@ def test_a_sidecar_says_what_was_trained_on_what(training, trained, dataset):
 
 
 def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
-    facts = read_baseline(trained / "run.json")
+    facts = read_sidecar(trained / "run.json", Baseline)
     kept = {key: facts[key] for key in ("accuracy", "spec", "digest", "checkpoint_sha256")}
     write_json(trained / "baseline.json", {"run": "dfa"} | kept)
-    assert read_baseline(trained / "baseline.json") == {"run": "dfa"} | kept
+    assert read_sidecar(trained / "baseline.json", Baseline) == {"run": "dfa"} | kept
     with pytest.raises(AuditError, match=r"baseline.json: fingerprint: "):
         read_sidecar(trained / "baseline.json")
 

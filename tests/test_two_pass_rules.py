@@ -12,6 +12,7 @@ from networks import CLASSES, batch_of, credits_of, learner_of
 from plain_rules import chain, labelled, neutral_outputs, of_unit_size, squares
 from projects import ROOT
 
+from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import evaluation_batches, load_dataset, save_dataset
 from fa_audit.methods import forward_forward
 from fa_audit.training.checkpoint import load_checkpoint, save_checkpoint
@@ -51,6 +52,12 @@ def test_wrong_labels_are_uniform_over_draws_and_those_of_two_images_independent
     assert not pairs[2].any() and not pairs[:, 2].any()
     rest = pairs[[0, 1, 3]][:, [0, 1, 3]]
     assert (rest - 1 / 9).abs().max() < 4 * math.sqrt(1 / 9 / count)
+
+
+def test_images_with_fewer_values_than_there_are_classes_are_refused(make_spec):
+    with pytest.raises(AuditError, match="images of 3 values and 4 classes"):
+        build(make_spec("forward_forward"), (1, 1, 3), 4)
+    build(make_spec("forward_forward"), (1, 1, 4), 4)
 
 
 def test_wrong_labels_are_drawn_anew_for_every_minibatch_and_by_nothing_else():

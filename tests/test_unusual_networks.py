@@ -290,6 +290,8 @@ def test_a_model_that_returns_a_tuple_is_told_what_is_expected():
     model = classifier(end=lambda z: (z, z.mean()))
     with pytest.raises(AuditError, match=r"returns tuple.*\.logits"):
         propose(model, torch.rand(8, 20))
+    with pytest.raises(AuditError, match="batch: found"):
+        propose(classifier(), (torch.rand(8, 20), torch.zeros(8)))
 
 
 def test_straight_through_gradients_of_fake_quantisation_are_found():

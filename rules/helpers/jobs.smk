@@ -10,7 +10,6 @@ from fa_audit.core.gpu import asks_for_gpu, visible_gpu_count
 from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
 from fa_audit.experiments.read_grid import check_data_root
-from fa_audit.experiments.spec import RunSpec
 from fa_audit.training import sidecar
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -124,14 +123,12 @@ def check_networks():
             continue
         key, files = RunKey.of(job.output[0]), job.input
         if files.checkpoint not in made:
-            facts = sidecar.read_sidecar(files.sidecar)
             both = {"checkpoint": files.checkpoint, "trajectory": files.trajectory}
-            sidecar.check_run(facts, files.sidecar, **both)
-            sidecar.check_spec(RunSpec.from_dict(facts["spec"]), spec(key), files.sidecar)
+            sidecar.read_training(files.sidecar, spec(key), **both)
         names = GRID.setting(key.setting).baselines_of(key.run).values()
         for name, path in zip(names, files.baselines, strict=True):
             if path not in made:
-                sidecar.check_baseline(sidecar.read_baseline(path), name, spec(key), path)
+                sidecar.read_baseline(path, name, spec(key))
 
 
 @readable

@@ -169,27 +169,19 @@ def deep_means(blocks: Sequence[Block]) -> Block:
     return {name: deep_mean(blocks, name) for name in DEEP if name in measured}
 
 
-def nulls(fresh: Fresh, reason: str) -> Block:
-    """Return the null distributions of the cosine averaged over the blocks l >= 1: mean and standard
-    deviation over draws of fresh feedback, at the blocks' outputs and at their inputs.
+def nulls(name: str, draws: Sequence[Block], reason: str) -> Block:
+    """Return the null distributions of a cosine: mean and standard deviation over draws of fresh
+    feedback, at the blocks' outputs and at their inputs.
 
     Args:
-        fresh: the `alignment` of every draw; may be empty.
+        name: of the null distribution at the outputs.
+        draws: for every draw the metrics of a block, or the means of `deep_means`; may be empty.
         reason: why there is no value, if there are no draws.
     """
     found = {}
     for side in _SIDES:
-        means = [deep_mean(draw, f"cosine{side}") for draw in fresh]
-        found[f"fresh_b_null{side}"] = over_draws(means, reason)
-    return found
-
-
-def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
-    """Return the null distribution of one block's cosine; arguments are as in `nulls`."""
-    found = {}
-    for side in _SIDES:
-        cosines = [draw[layer][f"cosine{side}"] for draw in fresh]
-        found[f"fresh_b_cosine{side}"] = over_draws(cosines, reason)
+        cosines = [draw[f"cosine{side}"] for draw in draws]
+        found[f"{name}{side}"] = over_draws(cosines, reason)
     return found
 
 

@@ -135,11 +135,11 @@ def diagnose(
     bp = fraction("bp_frozen_acc", bp_frozen_acc)
     samples, pairs = paired(paired_hits, (headline_acc, own), test_samples)
     # Keyed by argument name, because error messages begin with this name.
-    given = {"sample": [], "eval_batches": eval_batches, "stability_batches": []}
-    if sample is not None:
-        given["sample"] = [sample]
-    if stability_batches is not None:
-        given["stability_batches"] = stability_batches
+    given = {
+        "sample": [] if sample is None else [sample],
+        "eval_batches": eval_batches,
+        "stability_batches": [] if stability_batches is None else stability_batches,
+    }
     inside = prepared(model, given, description, loss_fn)
     with inside as (network, (first, batches, others), warnings):
         # Norms are measured on the batch `sample`, check C (stability) on the batches `over`.

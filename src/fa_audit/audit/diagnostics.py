@@ -63,7 +63,7 @@ def measure(
     middle = layer_for_stability
     if middle is None:
         # The state after half of the blocks; with one block, the last state.
-        middle = min(network.depth, max(1, (network.depth + 1) // 2))
+        middle = (network.depth + 1) // 2
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
         # Ignored samples run in float64, too: a loss may depend on the number of samples.

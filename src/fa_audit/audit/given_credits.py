@@ -22,7 +22,6 @@ from fa_audit.audit.credit_metrics import (
     deep_means,
     losses_of_samples,
     nulls,
-    nulls_of_block,
 )
 from fa_audit.audit.inputs import CreditFunction
 from fa_audit.audit.statistics import median_of
@@ -96,9 +95,7 @@ def measure_given_credits(
         if content not in seen:
             fresh.append(alignment(drawn, gradients))
         seen.add(content)
-    chosen: list[Tensor | None] = []
-    for layer, a in enumerate(found):
-        chosen.append(a if blocks is None or layer in blocks else None)
+    chosen = [a if blocks is None or layer in blocks else None for layer, a in enumerate(found)]
     worth = _against_the_loss(network, x, targets, chosen, loss_fn, directions)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     measured = []
@@ -106,9 +103,10 @@ def measure_given_credits(
         a, g = found[layer], gradients[layer + 1]
         usable = unit(a)[1] & unit(g)[1]
         scale = median_of(sample_norms(a) / sample_norms(g), usable, WITHOUT_ANGLE)
-        null = nulls_of_block(fresh, layer, _NO_DRAW)
+        null = nulls("fresh_b_cosine", [drawn[layer] for drawn in fresh], _NO_DRAW)
         measured.append(aligned | worth[layer] | {"scale": scale} | null | unknown)
-    return CreditReport(tuple(measured), deep_means(measured) | nulls(fresh, _NO_DRAW))
+    null = nulls("fresh_b_null", list(map(deep_means, fresh)), _NO_DRAW)
+    return CreditReport(tuple(measured), deep_means(measured) | null)
 
 
 @dataclass(frozen=True)

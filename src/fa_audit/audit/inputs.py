@@ -312,16 +312,6 @@ def as_found(model: nn.Module) -> Iterator[None]:
         )
 
 
-@contextmanager
-def _loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
-    """If the loss is a module, set its evaluation mode, and restore all of its state at the end."""
-    if not isinstance(loss_fn, nn.Module):
-        yield
-        return
-    with as_found(loss_fn), untouched(loss_fn):
-        yield
-
-
 def _check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> Warnings:
     """Check that a loss is finite and a mean over the batch, for which D2's limit is meant.
 
@@ -392,7 +382,9 @@ def prepared(
             " torch.inference_mode() and torch.autocast()."
         )
     # Batches are taken inside `as_found`, since a DataLoader draws from the global stream.
-    with as_found(model), _loss_as_found(loss_fn):
+    # An empty module stands for a loss that is a function.
+    loss = loss_fn if isinstance(loss_fn, nn.Module) else nn.Module()
+    with as_found(model), as_found(loss), untouched(loss):
         taken = {name: take_batches(name, part, limit) for name, part in given.items()}
         model = _taking_one_tensor(model, list(chain.from_iterable(taken.values())))
         batches = {}

@@ -20,6 +20,7 @@ from fa_audit.audit.statistics import mean_pairwise_cosine
 from fa_audit.audit.warnings import are_classes
 from fa_audit.core.errors import AuditError
 from fa_audit.core.vectors import median_norm
+from fa_audit.networks.description import wrap_model
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction, accuracy_of, outputs_of, reference, untouched
 from fa_audit.protocol.audit import DiagnosticReport
@@ -252,7 +253,9 @@ class FAProtocol:
         if test_acc is None and classes:
             device = next((p.device for p in self.model.parameters()), x.device)
             parts = [part[known].to(device).split(BATCH_SIZE) for part in (x, labels)]
-            test_acc = accuracy_of(self.model, zip(*parts))
+            with untouched(self.model):
+                network = wrap_model(self.model, parts[0][0], options.get("description"))
+            test_acc = accuracy_of(network, zip(*parts))
             note = f"test accuracy of the {known.sum()} evaluation samples only"
             options["notes"] = "; ".join(filter(None, [options.get("notes"), note]))
         if test_samples is not None:

@@ -38,14 +38,7 @@ from fa_audit.protocol.evidence import DiagnosticThresholds, State
 from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
-from fa_audit.training.sidecar import (
-    HINT,
-    check_baseline,
-    check_run,
-    check_spec,
-    read_baseline,
-    read_sidecar,
-)
+from fa_audit.training.sidecar import HINT, check_spec, read_baseline, read_training
 from fa_audit.training.trajectory import check_history, read_trajectory
 
 # Largest difference allowed between one network's accuracies on two devices.
@@ -270,11 +263,8 @@ def read_run(
     # Check digests and specifications first: numbers of another run would mean nothing.
     facts: dict[str, Any] = {}
     if sidecar:
-        facts = read_sidecar(sidecar)
-        check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
-        check_run(facts, sidecar, checkpoint=checkpoint)
-    if sidecar and trajectory:
-        check_run(facts, sidecar, trajectory=trajectory)
+        files = {"checkpoint": checkpoint, "trajectory": trajectory}
+        facts = read_training(sidecar, expected, hint, **files)
     check_spec(learner.spec, expected, checkpoint)
     run = run_of(expected, learner.network.depth)
     if baselines and run.is_baseline:
@@ -303,8 +293,7 @@ def _compared(
     """
     compared = {}
     for role, path in baselines.items():
-        facts = read_baseline(path)
-        check_baseline(facts, str(run.baselines[role]), expected, path, hint)
+        facts = read_baseline(path, str(run.baselines[role]), expected, hint)
         beside = Path(path).with_suffix(".csv")
         # The workflow keeps histories in a folder of their own.
         kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])

@@ -26,7 +26,6 @@ from fa_audit.audit.credit_metrics import (
     deep_means,
     loss_changes,
     nulls,
-    nulls_of_block,
     perturbation_correlation,
     unit_directions,
 )
@@ -62,7 +61,7 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     blocks = []
     for layer, moved in enumerate(by_block):
         blocks.append(aligned[layer] | worth[layer] | rounded[layer] | {"feature_drift": moved})
-    deep = deep_means(blocks) | nulls(fresh, reason)
+    deep = deep_means(blocks) | nulls("fresh_b_null", list(map(deep_means, fresh)), reason)
     return CreditReport(tuple(blocks), deep, by_name)
 
 
@@ -82,21 +81,16 @@ def _credits_as_trained(
         g, credits = reference(network, x, labels).gradients, block_credits(learner, x, labels)
         states = trace(network, x, local=True).states
         for layer, a in enumerate(credits):
-            h = states[layer].detach()
-            rounded.append(_rho_at_input(learner, layer, h, labels, a, g[layer]))
+            rhos = [Measured(None, len(labels), 0, RESHAPED)] * 2
+            if a.shape == g[layer].shape:
+                # States, directions and losses are in float32, as in published numbers.
+                h = states[layer].detach()
+                directions = unit_directions(learner.spec.seed, layer, a).to(h.dtype)
+                changes = loss_changes(network, layer, h, labels, directions, EPS)
+                vectors = (a, g[layer])
+                rhos = [perturbation_correlation(v, directions, changes) for v in vectors]
+            rounded.append(dict(zip(FLOAT32, rhos)))
         return alignment(credits, g), rounded
-
-
-def _rho_at_input(
-    learner: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor
-) -> Block:
-    if credit.shape != gradient.shape:
-        return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
-    # States, directions and losses are in float32, as in published numbers.
-    directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
-    changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
-    vectors = zip(FLOAT32, (credit, gradient))
-    return {name: perturbation_correlation(a, directions, changes) for name, a in vectors}
 
 
 def _in_double(
@@ -124,7 +118,7 @@ def _in_double(
         added, start = twin.network.read(run.residuals[layer].detach()), states[layer]
         ratio = median_ratio(added, twin.network.read(start))
         block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
-        block |= nulls_of_block(fresh, layer, _NOT_RANDOM)
+        block |= nulls("fresh_b_cosine", [drawn[layer] for drawn in fresh], _NOT_RANDOM)
     return worth, fresh, _NOT_RANDOM
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.train import add_data_root, data_path
-from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.registry import load
 
 if TYPE_CHECKING:
@@ -216,8 +216,19 @@ def load_batches(name: str | None) -> list[Any]:
 
 
 def inputs_of(batch: Any) -> Any:
-    """Return the part of a batch that a model takes: the first of a pair, or a mapping."""
-    return batch if isinstance(batch, Mapping) else batch[0]
+    """Return the part of a batch that a model takes: the first of a pair, or a mapping.
+
+    Raises:
+        AuditError: the batch is neither a pair nor a mapping.
+    """
+    if isinstance(batch, Mapping):
+        return batch
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
+        raise AuditError(
+            f"--data: found the batch {shortened(batch)}; expected a pair (x, labels), or a mapping"
+            " of inputs and labels."
+        )
+    return batch[0]
 
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:

@@ -90,7 +90,7 @@ def _train(options: argparse.Namespace) -> None:
     from fa_audit.experiments.origins import run_code
     from fa_audit.training.resume import Resume
     from fa_audit.training.run_files import train_run, training_origin
-    from fa_audit.training.sidecar import check_spec, read_sidecar
+    from fa_audit.training.sidecar import read_training
 
     output = options.output
     if output.suffix != ".safetensors" or output.is_dir():
@@ -111,8 +111,7 @@ def _train(options: argparse.Namespace) -> None:
         check_output(file, [data])
     if not resume.path.exists() and any(map(Path.exists, files)):
         # Replace files of the same run only.
-        found = RunSpec.from_dict(read_sidecar(sidecar)["spec"])
-        check_spec(found, spec, sidecar, "Name another output, or delete this one.")
+        read_training(sidecar, spec, "Name another output, or delete this one.")
     train_run(
         spec,
         dataset,

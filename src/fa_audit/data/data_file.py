@@ -6,7 +6,6 @@ Imports no torch, so that files can be checked before a job starts.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from fa_audit.core.files import read_tensors
+from fa_audit.core.files import digest_of, read_tensors
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 KEY = "fa_audit_dataset"  # the description's key in the file's metadata
@@ -40,8 +39,7 @@ def read_data_file(
 
 def checksums(described: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the description and of every array's bytes."""
-    text = json.dumps(described, sort_keys=True)
-    found = {"description": hashlib.sha256(text.encode()).hexdigest()}
+    found = {"description": digest_of(described)}
     for name in ARRAYS:
         found[name] = checksum(arrays[name])
     return found

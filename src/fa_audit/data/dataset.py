@@ -117,7 +117,9 @@ def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None
 
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
     """Write a data set to a safetensors file, with the SHA-256 of its settings and of each array."""
-    arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
+    # Cloned, since safetensors refuses tensors that share memory.
+    layout = torch.contiguous_format
+    arrays = {name: getattr(dataset, name).clone(memory_format=layout) for name in ARRAYS}
     described = dataset.described
     text = json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)
     write_bytes(path, save(arrays, {KEY: text}))
@@ -140,7 +142,7 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
             _check_arrays(dataset)
         except AuditError as error:
             raise AuditError(f"dataset '{name}': {error}") from None
-    save_dataset(replace(dataset, name=name), path)
+        save_dataset(replace(dataset, name=name), path)
 
 
 def _check_arrays(dataset: Dataset) -> None:

@@ -33,7 +33,7 @@ from fa_audit.experiments.spec import (
 )
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
-from fa_audit.protocol.evidence import DiagnosticThresholds
+from fa_audit.protocol.evidence import DiagnosticThresholds, Fraction
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 
@@ -92,7 +92,6 @@ ModelName = Annotated[
 ]
 Text = Annotated[str, Field(min_length=1)]
 Option = int | float | bool | str
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Architecture(Strict, extra="allow"):

@@ -198,11 +198,12 @@ def _own_row(path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
     device = str(facts["provenance"]["device"])
     with path.open(encoding="utf-8") as lines:
         seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
-    row = {**facts["spec"], "start_seconds": 0}
+    spec = RunSpec.from_dict(facts["spec"])
+    row = {**spec.to_dict(), "start_seconds": 0}
     if "audit_network" in path.parts:
         row["seconds_per_audit"] = seconds
     else:
-        epochs = facts["stopped_after"] or RunSpec.from_dict(facts["spec"]).last_epoch
+        epochs = facts["stopped_after"] or spec.last_epoch
         row["seconds_per_epoch"] = max(seconds, facts["seconds"]) / epochs
     return "cpu" if device.startswith("cpu") else "gpu", row
 

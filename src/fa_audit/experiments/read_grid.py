@@ -75,7 +75,9 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = _
     grid = Grid(settings)
     # Wrong settings would make their labels, figures and tables seem wrong, too.
     if not problems:
-        problems += _label_problems(asked, grid)
+        known = set().union(*(setting.labelled for setting in settings.values()))
+        for name in sorted(asked.labels.keys() - known):
+            problems.append(str(unknown("run or setting", name, known, where="labels")))
         problems += _artefact_problems(asked, grid, kinds) if kinds else []
     if problems:
         raise config_error("config", problems, where)
@@ -128,12 +130,6 @@ def _check_runs(setting: Setting) -> None:
                     raise AuditError(
                         f"baselines lack '{baseline}', with which '{run}' is compared."
                     )
-
-
-def _label_problems(config: Configuration, grid: Grid) -> Iterator[str]:
-    known = set().union(*(setting.labelled for setting in grid.settings.values()))
-    for name in sorted(config.labels.keys() - known):
-        yield str(unknown("run or setting", name, known, where="labels"))
 
 
 def _artefact_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds) -> Iterator[str]:

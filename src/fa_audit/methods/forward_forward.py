@@ -46,6 +46,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fa_audit.core.errors import AuditError
 from fa_audit.methods.method import (
     Credits,
     Method,
@@ -65,8 +66,16 @@ class ForwardForward(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return a module with the random vector ``r``, ``(inputs,)``, that picks wrong labels, and
         the linear layer ``softmax`` of `classify_neutral`.
+
+        Raises:
+            AuditError: an image has fewer values than there are classes, so no label fits into it.
         """
         state, inputs = nn.Module(), prod(network.image_shape)
+        if inputs < network.classes:
+            raise AuditError(
+                f"forward_forward: found images of {inputs} values and {network.classes} classes;"
+                " expected at least one value for each class, since labels replace the first ones."
+            )
         state.register_buffer("r", network.classes * torch.randn(inputs, generator=generator))
         widths = state_widths(network)
         with layer_seed(generator):

@@ -161,7 +161,10 @@ class DescribedNetwork(Network):
         def visit(place: Place, h: Tensor) -> Tensor:
             # The model's own code may also read a block's input, for a skip, and would not see a
             # copy. So this tensor itself becomes the leaf if torch allows it.
-            if not h.requires_grad and not states and not (place.is_input and _made_leaf(h)):
+            if place.is_input and not states:
+                with suppress(RuntimeError):  # made in inference mode
+                    h.requires_grad_()
+            if not h.requires_grad and not states:
                 # Nothing before h_0 needs a gradient. Multiply by 1, since a model may change h_0
                 # in place, and torch refuses to change a leaf.
                 h = h.detach().clone().requires_grad_() * 1
@@ -442,15 +445,6 @@ def _differentiable(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
-
-
-def _made_leaf(h: Tensor) -> bool:
-    """Make a tensor a leaf with a gradient; return False if torch does not allow it."""
-    try:
-        h.requires_grad_()
-    except RuntimeError:  # made in inference mode
-        return False
-    return True
 
 
 def _overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, listed, unknown
+from fa_audit.core.errors import AuditError, listed, shortened, unknown
 from fa_audit.networks.description import DescribedNetwork, describe
 from fa_audit.networks.states import (
     INPUT,
@@ -92,7 +92,8 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
         batch: inputs on the model's device, or a mapping of inputs and labels.
 
     Raises:
-        AuditError: the model is not a `torch.nn.Module`, is compiled by torch.jit, or fails.
+        AuditError: the model is not a `torch.nn.Module`, is compiled by torch.jit, or fails; or the
+            batch is neither a tensor nor a mapping.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -108,6 +109,10 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     x = batch
     if isinstance(batch, Mapping):
         model, x = OneTensor(model, layout_of(batch)), as_pair(batch)[0]
+    elif not isinstance(x, Tensor):
+        raise AuditError(
+            f"batch: found {shortened(batch)}; expected inputs, or a mapping of inputs and labels."
+        )
     inner = unwrapped(model)
     found: dict[Description, DescribedNetwork] = {}
     with untouched(model):

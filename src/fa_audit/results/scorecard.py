@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fa_audit.core.errors import unknown
+from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.published import FILE, Entry, Published, plain, read_published_file
 from fa_audit.results.judging import (
@@ -40,16 +40,18 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
 
     Raises:
         AuditError: the file is not a mapping, or names an entry that is unknown, also to the
-            project's own list.
+            project's own list, or gives a reason that is not a text.
     """
     path = folder / _EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
     known = {entry.key for entry in published.entries}
     if not known.issuperset(found):
         known |= {entry.key for entry in read_published_file(FILE).entries}
-    for key in found:
+    for key, reason in found.items():
         if key not in known:
             raise unknown("entry", key, known, where=str(path))
+        if not isinstance(reason, str):
+            raise AuditError(f"{path}: {key}: found {shortened(reason)}; expected a text.")
     return found
 
 

@@ -54,16 +54,17 @@ def _with_baselines(runs: pd.DataFrame) -> pd.DataFrame:
     is_whole = ~runs["run"].str.contains("+epoch", regex=False) & runs["stopped_after"].isna()
     frozen = runs[is_frozen & is_whole & ~runs["random_targets"].eq(True)]
     # If there are several baselines, take the most accurate: a weak one makes the margin too large.
-    measured = frozen.groupby(["setting", "seed", "method"])["accuracy"].max()
-    keys = runs[["setting", "seed", "method"]]
+    network = ["setting", "seed", "method"]
+    measured = frozen.groupby(network)["accuracy"].max()
+    keys = runs[network]
     columns = {}
     for name, margin, check, asked in (
         ("own_frozen", "margin", "depth", keys),
         ("bp_frozen", "bp_margin", "depth_strict", keys.assign(method="bp")),
     ):
         own = runs[f"{name}_acc"].where(runs[f"{check}_fires"].notna())
-        found = measured.reindex(pd.MultiIndex.from_frame(asked)).to_numpy(float)
-        columns[name] = np.fmax(pd.Series(found, runs.index).where(is_whole), own)
+        found = asked.join(measured, on=network)["accuracy"]
+        columns[name] = np.fmax(found.where(is_whole), own)
         columns[margin] = runs["accuracy"] - columns[name]
     return runs.assign(**columns)[~is_frozen & ~shallow]
 

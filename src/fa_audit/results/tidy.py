@@ -121,8 +121,7 @@ class Tidy:
         """Average a column of `layers` over blocks that have a value, for each row of `runs`."""
         layers = self.layers.reindex(columns=[*KEY, name])  # missing if no audit has credits
         means = layers.groupby(KEY)[name].mean()
-        keys = pd.MultiIndex.from_frame(self.runs[KEY])
-        return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
+        return self.runs[KEY].join(means, on=KEY)[name]
 
 
 # --- tables of audits -----------------------------------------------------------------------------

@@ -67,23 +67,36 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
     return facts
 
 
-def read_baseline(path: str | Path) -> dict[str, Any]:
-    """Read a baseline's JSON, or its checkpoint's sidecar; errors are those of `read_sidecar`."""
-    return read_sidecar(path, Baseline)
+def read_training(
+    sidecar: str | Path, spec: RunSpec, hint: str = HINT, **files: str | Path | None
+) -> dict[str, Any]:
+    """Read the sidecar of the run `spec`, and check that the run's files belong to it.
+
+    Args:
+        hint: as in `check_spec`.
+        files: as in `check_run`.
+
+    Raises:
+        AuditError: as `read_sidecar`, `check_spec` and `check_run`.
+    """
+    facts = read_sidecar(sidecar)
+    check_spec(RunSpec.from_dict(facts["spec"]), spec, sidecar, hint)
+    check_run(facts, sidecar, **files)
+    return facts
 
 
-def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path) -> None:
+def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path | None) -> None:
     """Compare the files of a run with their SHA-256 in its sidecar.
 
     Args:
         facts: what `sidecar` holds.
-        files: ``checkpoint``, ``trajectory`` or both.
+        files: ``checkpoint``, ``trajectory`` or both; None for a file that is not known.
 
     Raises:
         AuditError: a file was altered or belongs to another training than the sidecar.
     """
     for kind, path in files.items():
-        if facts[f"{kind}_sha256"] != sha256_of(path):
+        if path and facts[f"{kind}_sha256"] != sha256_of(path):
             raise AuditError(
                 f"{path}: altered, or of another training than {sidecar} (SHA-256 differs)."
                 " Delete both and run the training again, or put the files of one training together."
@@ -108,21 +121,23 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
         raise AuditError(f"{path}: of another run than expected: {problems}. {hint}")
 
 
-def check_baseline(
-    facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, hint: str = HINT
-) -> None:
-    """Check that a file is the expected baseline of an audited network.
+def read_baseline(
+    path: str | Path, name: str, audited: RunSpec, hint: str = HINT
+) -> dict[str, Any]:
+    """Read a baseline's JSON, or its checkpoint's sidecar, and check that it is the expected
+    baseline of an audited network.
 
     Args:
-        facts: the content of `path`. If its run names a learning rate, its rate and normalisation
-            may differ from the audited network's.
+        path: the file. If its run names a learning rate, its rate and normalisation may differ from
+            the audited network's.
         name: the expected run, such as ``dfa+frozen``.
         audited: the network's specification.
 
     Raises:
-        AuditError: the file is of another run, or of another network, data set, budget or seed; its
-            accuracy then says nothing about the audited network.
+        AuditError: as `read_sidecar`; or the file is of another run, or of another network, data
+            set, budget or seed; its accuracy then says nothing about the audited network.
     """
+    facts = read_sidecar(path, Baseline)
     wanted, found = audited.with_run(parse_run(name)), RunSpec.from_dict(facts["spec"])
     run = parse_run(facts.get("run", name))
     # A baseline whose run names a learning rate may differ in rate and normalisation.
@@ -130,3 +145,4 @@ def check_baseline(
         wanted = replace(wanted, lr=run.lr, normalise=found.normalise and not run.unnormalised)
     expected = f"Expected {name} with the audited run's network, data, budget and seed. {hint}"
     check_spec(found, wanted, path, expected)
+    return facts
