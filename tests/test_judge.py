@@ -14,7 +14,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS, CREDITS, Outcome
 from fa_audit.protocol.evidence import Baselines, Stability
-from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Finding, judge
+from fa_audit.protocol.judge import FOUR, OUTCOMES, THREE, Finding, Judgement
 from fa_audit.protocol.report import document
 from fa_audit.protocol.sentences import sentences
 from fa_audit.results.own_audits import read_own, user_audits
@@ -41,7 +41,7 @@ def seed(number, margin=0.03, stability=0.1, finite=True):
 def judged_of(**varied):
     """The judgement of seeds that differ in one thing."""
     [(name, values)] = varied.items()
-    return judge([seed(number, **{name: value}) for number, value in enumerate(values)])
+    return Judgement([seed(number, **{name: value}) for number, value in enumerate(values)])
 
 
 def half(values):
@@ -90,7 +90,7 @@ def test_only_checks_of_a_borderline_verdict_have_to_be_settled():
     for number, (own, over_bp) in enumerate(zip(margins, strict, strict=True)):
         audit = seed(number, margin=own)
         audits.append(audit.replace(baselines=Baselines(own=0.5 - own, bp=0.5 - over_bp)))
-    found = judge(audits)
+    found = Judgement(audits)
     assert found.borderline == ["D3", "D3-strict"]
     assert found.settling.startswith("D3 borderline")
 
@@ -110,8 +110,8 @@ def test_one_seed_that_is_not_finite_fails_the_run():
 
 def test_a_stability_that_is_nan_is_not_evaluated_anywhere():
     audit = seed(0, stability=math.nan)
-    assert judge([audit])["stability"].fires is None
-    assert judged(tidy_of([audit]).runs).verdict(FOUR) == judge([audit]).verdict(FOUR)
+    assert Judgement([audit])["stability"].fires is None
+    assert judged(tidy_of([audit]).runs).verdict(FOUR) == Judgement([audit]).verdict(FOUR)
 
 
 def test_margins_that_are_the_limit_on_average_do_not_fire():
@@ -119,7 +119,7 @@ def test_margins_that_are_the_limit_on_average_do_not_fire():
 
 
 def test_infinities_on_both_sides_of_a_limit_have_no_mean_and_fire():
-    found = judge([report_of(growth=growth) for growth in (0.0, math.inf)])
+    found = Judgement([report_of(growth=growth) for growth in (0.0, math.inf)])
     scale = found["scale"]
     assert scale.distances == [math.inf, -math.inf]
     assert (scale.fires, scale.value, scale.distance, scale.interval) == (True, None, None, None)
@@ -134,7 +134,7 @@ def test_every_writer_says_the_same(margins, tmp_path, monkeypatch, capsys):
         paths.append(str(tmp_path / f"{audit.seed}.json"))
         audit.write(paths[-1])
         assert Audit.read(paths[-1]).to_dict() == audit.to_dict()
-    found = judge(audits)
+    found = Judgement(audits)
     told = json.loads(json.dumps(found.to_dict()))
     assert told["verdict"]["three_check"] == found.verdict(THREE)
     assert main(["report", *paths]) == 0

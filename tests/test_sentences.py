@@ -13,7 +13,7 @@ from fa_audit.core.measured import Measured
 from fa_audit.protocol.audit import Audit, AuditWarning
 from fa_audit.protocol.checks import CHECKS, CREDITS, Outcome
 from fa_audit.protocol.evidence import Baselines
-from fa_audit.protocol.judge import judge
+from fa_audit.protocol.judge import Judgement
 from fa_audit.protocol.sentences import sentences
 
 FINE, FIRES, BORDERLINE, OPEN = "fine", "fires", "borderline", "open"
@@ -54,7 +54,7 @@ def network(said, cause="collapsed reference", finite=True, doubted=False):
 
 def written(*networks):
     """The supported sentences as one text, in lower case."""
-    return " ".join(sentences(judge(networks))[0]).lower()
+    return " ".join(sentences(Judgement(networks))[0]).lower()
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -63,7 +63,7 @@ def test_no_combination_of_outcomes_supports_a_sentence_that_it_should_not(seeds
         found = dict(zip(CHECKS, said))
         if seeds > 1 and BORDERLINE in said:
             continue  # equal distances have no interval over seeds
-        may, may_not = sentences(judge([network(found, cause)] * seeds))
+        may, may_not = sentences(Judgement([network(found, cause)] * seeds))
         text, denied = " ".join(may).lower(), " ".join(may_not)
         assert ("align" in text) == ("credits" in text) == (found["reference"] == FINE), found
         assert ("trained blocks help" in text) == (said[3] == FINE)
@@ -88,14 +88,14 @@ def test_a_saturated_loss_is_not_a_collapse_and_seeds_that_differ_in_it_decide_n
     fired = {"reference": FIRES}
     saturated, collapsed = network(fired, "saturated loss"), network(fired, "collapsed reference")
     assert "not a collapse" in written(saturated) and "has vanished" not in written(saturated)
-    assert "because of the saturated loss" in " ".join(sentences(judge([saturated]))[1])
+    assert "because of the saturated loss" in " ".join(sentences(Judgement([saturated]))[1])
     text = written(saturated, collapsed)
     assert "collapse" not in text and "vanished" not in text and "align" not in text
 
 
 def test_a_sentence_averages_what_was_evaluated():
     audits = [report_of(0.2, 0.3), report_of(0.9, None), report_of(0.4, 0.6)]
-    (text,) = (line for line in sentences(judge(audits))[0] if "frozen" in line)
+    (text,) = (line for line in sentences(Judgement(audits))[0] if "frozen" in line)
     assert "30.0" in text and "45.0" in text and "-15.0 points" in text and "mean of 2 of 3" in text
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_written_of_accuracies_in_doubt():
 
 
 def test_of_a_network_that_is_not_finite_nothing_else_is_written():
-    may, may_not = sentences(judge([network({}), network({}, finite=False)]))
+    may, may_not = sentences(Judgement([network({}), network({}, finite=False)]))
     assert len(may) == len(may_not) == 1 and "NaN or infinite" in may[0]
 
 

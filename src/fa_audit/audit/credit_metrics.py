@@ -86,27 +86,23 @@ class CreditReport:
         if not missing or not self.blocks:
             return self
         blocks = []
+        lost: Block = {}
         for layer, block in enumerate(self.blocks):
             kept = dict(block)
+            # Block l is compared at the state l + step.
             for side, step in _SIDES.items():
-                reason = missing.get(layer + step)
+                if layer + step not in missing:
+                    continue
+                reason, null = REASONS[missing[layer + step]], f"fresh_b_null{side}"
                 for metric in _OF_REFERENCE:
                     name = metric + side
-                    if reason and name in block:
-                        kept[name] = absent(block[name], REASONS[reason])
+                    if name in block:
+                        kept[name] = absent(block[name], reason)
+                # A null averages over all blocks l >= 1: it needs the gradient of each.
+                if layer:
+                    lost.setdefault(null, absent(self.deep[null], reason))
             blocks.append(kept)
-        deep = deep_means(blocks)
-        # A null averages over all blocks l >= 1; if one block lacks its gradient, there is no null.
-        for side, step in _SIDES.items():
-            name = f"fresh_b_null{side}"
-            deep[name] = self.deep[name]
-            # Block l is compared at the state l + step.
-            for layer in range(1, len(self.blocks)):
-                reason = missing.get(layer + step)
-                if reason:
-                    deep[name] = absent(deep[name], REASONS[reason])
-                    break
-        return replace(self, blocks=tuple(blocks), deep=deep)
+        return replace(self, blocks=tuple(blocks), deep=self.deep | deep_means(blocks) | lost)
 
 
 def absent(measured: Measured, reason: str) -> Measured:

@@ -108,34 +108,30 @@ def check_cluster_limits(
     Raises:
         AuditError: a rule asks for GPUs, and their number is not limited, or limited to 0.
     """
-    caps = {
-        _cap(rule, resources, limits)
-        for rule, resources in asked.items()
-        if asks_for_gpu(resources)
-    }
+    caps = set()
+    for rule, resources in asked.items():
+        if not asks_for_gpu(resources):
+            continue
+        cap = "gpu" if resources.get("gpu") else "cards"
+        if not resources.get(cap):
+            raise AuditError(
+                f"profiles/slurm: set-resources gives rule {rule} a gres '{resources.get('gres')}' "
+                f"and no {cap}, so that"
+                f" nothing limits how many GPUs are asked for at once. Write {cap}: 1 beside it."
+            )
+        if limits.get(cap) is None:
+            raise AuditError(
+                f"found no limit of GPUs ({cap}): --resources or another profile replaced the one"
+                f" in profiles/slurm. Add --resources {cap}={USUAL}."
+            )
+        if limits[cap] == 0:
+            raise AuditError(
+                f"{cap}=0 in --resources does not reach the jobs on a cluster's nodes. To compute "
+                "on the nodes' CPUs, replace it"
+                " by --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
+            )
+        caps.add(cap)
     return (
         " and ".join(f"at most {limits[cap]} GPUs at a time ({cap})" for cap in sorted(caps))
         or "CPUs only"
     )
-
-
-def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) -> str:
-    cap = "gpu" if resources.get("gpu") else "cards"
-    if not resources.get(cap):
-        raise AuditError(
-            f"profiles/slurm: set-resources gives rule {rule} a gres '{resources.get('gres')}' "
-            f"and no {cap}, so that"
-            f" nothing limits how many GPUs are asked for at once. Write {cap}: 1 beside it."
-        )
-    if limits.get(cap) is None:
-        raise AuditError(
-            f"found no limit of GPUs ({cap}): --resources or another profile replaced the one in"
-            f" profiles/slurm. Add --resources {cap}={USUAL}."
-        )
-    if limits[cap] == 0:
-        raise AuditError(
-            f"{cap}=0 in --resources does not reach the jobs on a cluster's nodes. To compute "
-            "on the nodes' CPUs, replace it"
-            " by --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
-        )
-    return cap

@@ -16,7 +16,7 @@ from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.measured import Model, Number
 from fa_audit.protocol.checks import CHECKS, Outcome, evaluate_credits
 from fa_audit.protocol.evidence import Count, Evidence, Fraction
-from fa_audit.protocol.judge import FOUR, THREE, Judgement, judge
+from fa_audit.protocol.judge import FOUR, THREE, Judgement
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
@@ -130,7 +130,7 @@ class Audit(Evidence):
     @cached_property
     def judgement(self) -> Judgement:
         """Judge this network alone."""
-        return judge([self], self.unit)
+        return Judgement([self], self.unit)
 
     @property
     def unit(self) -> str:

@@ -222,7 +222,7 @@ class Judgement:
         unit: what distinguishes them: ``seed``, or ``file`` if no seed was recorded.
     """
 
-    networks: tuple[Any, ...]
+    networks: Sequence[Any]
     unit: str = "seed"
 
     @cached_property
@@ -292,7 +292,7 @@ class Judgement:
         """Return the verdict, how many single seeds share it, and whether it is borderline."""
         text = self.verdict(rule)
         if self.count > 1:
-            alone = [judge([network]).against(rule) for network in self.networks]
+            alone = [Judgement([network]).against(rule) for network in self.networks]
             text += f" {alone.count(self.against(rule))}/{self.count}"
         return text + " (borderline)" * self.is_borderline(rule)
 
@@ -349,13 +349,3 @@ def _entries(found: Finding) -> dict[str, Any]:
     entries = {name: getattr(found, name) for name in _ENTRIES}
     counts = {"networks": len(found.outcomes), "fires_in": found.count}
     return {"label": found.kind.label} | entries | counts
-
-
-def judge(networks: Sequence[Any], unit: str = "seed") -> Judgement:
-    """Judge one network, or a run over its seeds.
-
-    Args:
-        networks: the audits.
-        unit: what distinguishes them, ``seed`` or ``file``.
-    """
-    return Judgement(tuple(networks), unit)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from fa_audit.core.measured import AT_INPUT
 from fa_audit.protocol.checks import CHECKS
-from fa_audit.protocol.judge import FOUR, NON_FINITE, Judgement, judge
+from fa_audit.protocol.judge import FOUR, NON_FINITE, Judgement
 from fa_audit.results.tidy import Tidy
 
 
@@ -55,7 +55,7 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
             accuracy=accuracy.where(accuracy.isna(), 0.0),
             cosine=by_cosine(tidy),
             shallow=(accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
-            full=[judge([audit]).against(FOUR) for audit in runs["audit"]],
+            full=[Judgement([audit]).against(FOUR) for audit in runs["audit"]],
         )
     )
     return found.astype(float)

@@ -13,7 +13,7 @@ import pandas as pd
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.protocol.audit import Audit
-from fa_audit.protocol.judge import Judgement, judge
+from fa_audit.protocol.judge import Judgement
 
 # Keys of an external model's entry that may differ between its seeds.
 _OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")
@@ -72,7 +72,7 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
                 " different networks under different names (method_name)."
             )
     if first.unit == "file":
-        return judge(audits, "file")
+        return Judgement(audits, "file")
     ordered = sorted(audits, key=lambda audit: audit.label or 0)
     for one, other in pairwise(ordered):
         if one.label == other.label:
@@ -80,7 +80,7 @@ def group_of(audits: Sequence[Audit]) -> Judgement:
                 f"{other.path}: seed {one.label} also in {one.path};"
                 " expected one file for each seed."
             )
-    return judge(ordered)
+    return Judgement(ordered)
 
 
 def _check_different(audits: Sequence[Audit]) -> None:

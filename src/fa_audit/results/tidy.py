@@ -24,7 +24,7 @@ from fa_audit.experiments.spec import DEPARTURES, OWN_OPTIONS, RunSpec
 from fa_audit.protocol.audit import Audit
 from fa_audit.protocol.checks import CHECKS
 from fa_audit.protocol.evidence import known_mean, value_of
-from fa_audit.protocol.judge import RULES, Judgement, judge
+from fa_audit.protocol.judge import RULES, Judgement
 from fa_audit.results.seed_group import check_spec, group_of
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
@@ -288,7 +288,7 @@ def trajectories_table(paths: Sequence[str | Path], audits: Sequence[Audit]) -> 
 
 def judged(rows: pd.DataFrame) -> Judgement:
     """Judge one run from its rows of the table of runs, one for each seed."""
-    return judge(list(rows["audit"]))
+    return Judgement(list(rows["audit"]))
 
 
 # --- files ----------------------------------------------------------------------------------------

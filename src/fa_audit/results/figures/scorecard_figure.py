@@ -27,11 +27,14 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     Bounds, verdicts and orders have no distance; they are only counted.
     """
     count = counted(rows)
-    settings = dict(list(count.groupby("setting", sort=False)))
-    names = [_name(name, group) for name, group in settings.items()]
+    settings = list(count.groupby("setting", sort=False))
+    names = []
+    for setting, group in settings:
+        found = sum_of(group)
+        names.append(f"{setting}: {found.agree} of {found.run}, {found.not_run} not run")
     figure = style.new_figure(f"{title}: {short_sum(rows)}", height=0.17 * len(names) + 0.7)
     ax = figure.subplots()
-    for row, group in enumerate(settings.values()):
+    for row, (_, group) in enumerate(settings):
         distances = group["distance"].astype(float).clip(-EDGE, EDGE)
         # Spread a setting's numbers over the height of its row, so that they do not overlap.
         heights = row + np.linspace(-0.3, 0.3, len(group))
@@ -47,8 +50,3 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     within = {"within the rule": style.AREA | {"color": style.SHADE}}
     style.legend_below(figure, _MARKS | within)
     return figure
-
-
-def _name(setting: str, rows: pd.DataFrame) -> str:
-    found = sum_of(rows)
-    return f"{setting}: {found.agree} of {found.run}, {found.not_run} not run"
