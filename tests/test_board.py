@@ -211,7 +211,7 @@ def searched_on(network):
     "setting, network, rules",
     [
         ("field", "resmlp, ", 47),
-        ("field_mlp", "mlp, activation relu, depth 2, ", 51),
+        ("field_mlp", "mlp, activation relu, depth 2, ", 53),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
         ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
     ],
@@ -231,6 +231,21 @@ def test_the_field_has_what_its_search_chose(setting, network, rules):
         assert found[rule] == name_of(rule, float(choice["lr"]), choice["normalise"])
 
 
+def test_every_training_of_the_search_can_be_asked_for_by_name():
+    config, line_of = load_config(ROOT / "configs/board.yaml")
+    asked = set()
+    for name, setting in read_grid(config, KINDS, line_of).settings.items():
+        if not name.startswith("board_"):
+            continue
+        for run in (*setting.runs, *setting.baselines):
+            spec = setting.spec(run, setting.seeds[0])
+            sizes = [f"{option} {size}" for option, size in spec.architecture_options]
+            network = f"{', '.join([spec.architecture, *sizes])}; {spec.epochs} epochs"
+            asked.add((network, run, spec.lr, spec.normalise, spec.seed))
+    tried = searched_on("").drop(columns="validation_acc")
+    assert set(tried.itertuples(index=False, name=None)) <= asked
+
+
 def test_what_the_page_says_of_the_search_is_so():
     page = " ".join((ROOT / "docs/board.md").read_text().split())
     tried = searched_on("resmlp, ")
@@ -241,7 +256,7 @@ def test_what_the_page_says_of_the_search_is_so():
         and "leads the next, 1e-3, by 1.0 points" in page
         and tried.query("run == 'dfa' and validation_acc == @second")["lr"].tolist() == [1e-3]
     )
-    assert "by more than a standard error, 0.7 points. One was replaced: on the plain" in page
+    assert "by more than a standard error, 0.7 points. Two were replaced, both on" in page
     constants = {
         "pepita": "PEPITA",
         "local_predsim": "LocalPredSim",
@@ -254,11 +269,20 @@ def test_what_the_page_says_of_the_search_is_so():
         names = search.index[search.index.str.endswith(other)].unique()
         assert len(names) == 2 and all(search[n].max() < search[rule].max() + 0.007 for n in names)
     plain = searched_on("mlp, activation relu, depth 2, ").set_index("run")["validation_acc"]
-    constants |= {"state_bridge": "StateBridge", "credit_bridge": "CreditBridge"}
+    constants |= {
+        "state_bridge": "StateBridge",
+        "credit_bridge": "CreditBridge",
+        "predictive_coding": "PredictiveCoding",
+    }
+    replaced = {"local_predsim": 0.0284, "predictive_coding": 0.0254}
     for rule, other in constants.items():
         best = plain[plain.index.str.endswith(other)].max() - plain[rule].max()
-        assert best == pytest.approx(0.0284, abs=5e-4) if rule == "local_predsim" else best < 0.007
-    assert "MLP local predsim has beta 0.5, not 0.99: better by 2.8 points" in page
+        expected = replaced.get(rule)
+        assert best == pytest.approx(expected, abs=5e-4) if expected else best < 0.007
+    assert (
+        "the plain MLP: local predsim has beta 0.5, not 0.99 (better by 2.8 points), predictive"
+        " coding alpha 0.07, not 0.2 (2.5)." in page
+    )
     every = searched_on("")
     assert set(every["seed"]) == {7} and "with seed 7, which the board does not use" in page
     of_rules = choices(every[~every["run"].str.contains("configs")])
