@@ -237,11 +237,11 @@ def test_every_training_of_the_search_can_be_asked_for_by_name():
     for name, setting in read_grid(config, KINDS, line_of).settings.items():
         if not name.startswith("board_"):
             continue
-        for run in (*setting.runs, *setting.baselines):
-            spec = setting.spec(run, setting.seeds[0])
+        for rule in (*setting.runs, *setting.baselines):
+            spec = setting.spec(rule, setting.seeds[0])
             sizes = [f"{option} {size}" for option, size in spec.architecture_options]
             network = f"{', '.join([spec.architecture, *sizes])}; {spec.epochs} epochs"
-            asked.add((network, run, spec.lr, spec.normalise, spec.seed))
+            asked.add((network, rule, spec.lr, spec.normalise, spec.seed))
     tried = searched_on("").drop(columns="validation_acc")
     assert set(tried.itertuples(index=False, name=None)) <= asked
 

@@ -167,6 +167,7 @@ def test_the_functions_of_the_paper_s_packages_name_their_own_arguments():
         "found 10 inputs and 3 labels": lambda: FAProtocol(model, X, Y[:3]),
         "batch_size: found 2.5": lambda: FAProtocol(model, X, Y, batch_size=2.5),
         "frozen_acc_margin_pp: found": lambda: FAProtocol(model, X, Y, d3_margin_pp=float("nan")),
+        "^description: found '1'": lambda: FAProtocol(model, X, Y, description="1"),
         "fails on inputs": lambda: FAProtocol(model, X[..., 1:], Y, description=BLOCKS).run(),
     }.items():
         with pytest.raises(AuditError, match=words):

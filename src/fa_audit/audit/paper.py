@@ -21,7 +21,7 @@ from fa_audit.audit.warnings import are_classes
 from fa_audit.core.errors import AuditError
 from fa_audit.core.vectors import median_norm
 from fa_audit.networks.description import wrap_model
-from fa_audit.networks.states import Description
+from fa_audit.networks.states import Description, unwrapped
 from fa_audit.networks.trace import LossFunction, accuracy_of, outputs_of, reference, untouched
 from fa_audit.protocol.audit import DiagnosticReport
 from fa_audit.protocol.checks import CHECKS
@@ -204,7 +204,7 @@ class FAProtocol:
         batch_size: int | None = None,
         **options: Any,
     ) -> None:
-        check_model(model)
+        check_model(model, options.get("description"))
         x, labels = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
         if len(x) != len(labels):
             raise AuditError(
@@ -253,8 +253,9 @@ class FAProtocol:
         if test_acc is None and classes:
             device = next((p.device for p in self.model.parameters()), x.device)
             parts = [part[known].to(device).split(BATCH_SIZE) for part in (x, labels)]
-            with untouched(self.model):
-                network = wrap_model(self.model, parts[0][0], options.get("description"))
+            model = unwrapped(self.model)
+            with untouched(model):
+                network = wrap_model(model, parts[0][0], options.get("description"))
             test_acc = accuracy_of(network, zip(*parts))
             note = f"test accuracy of the {known.sum()} evaluation samples only"
             options["notes"] = "; ".join(filter(None, [options.get("notes"), note]))

@@ -219,11 +219,11 @@ def inputs_of(batch: Any) -> Any:
     """Return the part of a batch that a model takes: the first of a pair, or a mapping.
 
     Raises:
-        AuditError: the batch is neither a pair nor a mapping.
+        AuditError: the batch is neither a sequence nor a mapping.
     """
     if isinstance(batch, Mapping):
         return batch
-    if not isinstance(batch, list | tuple) or len(batch) != 2:
+    if not isinstance(batch, list | tuple) or not batch:
         raise AuditError(
             f"--data: found the batch {shortened(batch)}; expected a pair (x, labels), or a mapping"
             " of inputs and labels."

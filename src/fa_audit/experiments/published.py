@@ -48,6 +48,7 @@ _OF_A_RUN = (*(check.column for check in CHECKS.values()), "accuracy", "own_froz
              "fresh_b_mean_at_input", "fresh_b_std_at_input")  # fmt: skip
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
+_OF_A_BLOCK = ("residual_ratio", "credit_norm", "clamped_cosine_at_input", "growth")
 _FLAGS = (*(f"{check}_fires" for check in FOUR.checks), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared, grouped by the fields
 # (`layer`, `epoch`) that an `Entry` for them must have. A column's tuple lists its values that are
@@ -340,17 +341,20 @@ class Published(Strict):
             if script not in self.scripts:
                 raise unknown("script", script, self.scripts, where="settings")
         for position, entry in enumerate(self.entries):
-            spec = self.spec(next(entry.run_keys()))  # fails if a setting is wrong
-            last = {
-                "layer": spec["architecture_options"]["depth"],
-                "epoch": spec.get("snapshot", spec["epochs"]),
-            }
-            for name in entry.places:
-                number = getattr(entry, name)
-                if number > last[name]:
-                    raise AuditError(
-                        f"entries.{position}: found {name} {number}; expected at most {last[name]}."
-                    )
+            specs = self.specs(entry, self.settings[entry.setting].script)
+            for run, spec in specs.items():  # fails if a setting is wrong
+                depth = 0 if spec["shallow"] else spec["architecture_options"]["depth"]
+                last = {
+                    "layer": depth - (entry.quantity in _OF_A_BLOCK),
+                    "epoch": spec.get("snapshot", spec["epochs"]),
+                }
+                for name in entry.places:
+                    found = getattr(entry, name)
+                    if found > last[name]:
+                        raise AuditError(
+                            f"entries.{position}: {entry.quantity}: found {name} {found}; expected"
+                            f" at most {last[name]}, the last of '{run}'."
+                        )
         return self
 
 

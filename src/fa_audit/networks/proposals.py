@@ -111,7 +111,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
         model, x = OneTensor(model, layout_of(batch)), as_pair(batch)[0]
     elif not isinstance(x, Tensor):
         raise AuditError(
-            f"batch: found {shortened(batch)}; expected inputs, or a mapping of inputs and labels."
+            f"batch: found {shortened(batch)}; expected a tensor of inputs, or a mapping."
         )
     inner = unwrapped(model)
     found: dict[Description, DescribedNetwork] = {}
