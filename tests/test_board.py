@@ -11,7 +11,7 @@ from made_up_runs import cells, run, tidy_of
 from printed_audits import printed_audits, written
 from projects import ROOT
 from test_tables import MISSING
-from tuned import choices, name_of, search_of
+from tuned import choices, name_of, network_of, search_of
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
@@ -239,9 +239,7 @@ def test_every_training_of_the_search_can_be_asked_for_by_name():
             continue
         for rule in (*setting.runs, *setting.baselines):
             spec = setting.spec(rule, setting.seeds[0])
-            sizes = [f"{option} {size}" for option, size in spec.architecture_options]
-            network = f"{', '.join([spec.architecture, *sizes])}; {spec.epochs} epochs"
-            asked.add((network, rule, spec.lr, spec.normalise, spec.seed))
+            asked.add((network_of(spec.to_dict()), rule, spec.lr, spec.normalise, spec.seed))
     tried = searched_on("").drop(columns="validation_acc")
     assert set(tried.itertuples(index=False, name=None)) <= asked
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -26,6 +28,12 @@ from fa_audit.experiments.spec import parse_run
 
 CHOICE = ["lr", "normalise"]
 RULE = ["network", "run"]
+
+
+def network_of(spec: Mapping[str, Any]) -> str:
+    """Return a specification's network and epochs in words."""
+    sizes = [f"{name} {size}" for name, size in spec["architecture_options"].items()]
+    return f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
 
 
 def search_of(results: Path) -> pd.DataFrame:
@@ -37,11 +45,9 @@ def search_of(results: Path) -> pd.DataFrame:
         if accuracy is None:
             continue
         spec = training["spec"]
-        sizes = [f"{name} {size}" for name, size in spec["architecture_options"].items()]
-        network = f"{', '.join([spec['architecture'], *sizes])}; {spec['epochs']} epochs"
         # A specification leaves out `normalise` at its default.
         choice = (spec["lr"], spec.get("normalise", True))
-        rows.append((network, path.parent.name, *choice, spec["seed"], accuracy))
+        rows.append((network_of(spec), path.parent.name, *choice, spec["seed"], accuracy))
     return pd.DataFrame(rows, columns=[*RULE, *CHOICE, "seed", "validation_acc"])
 
 

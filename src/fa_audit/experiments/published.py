@@ -48,6 +48,7 @@ _OF_A_RUN = (*(check.column for check in CHECKS.values()), "accuracy", "own_froz
              "fresh_b_mean_at_input", "fresh_b_std_at_input")  # fmt: skip
 _OF_A_LAYER = ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio", "displacement",
                "cosine_to_embedding", "clamped_cosine_at_input")  # fmt: skip
+# Of these, and of the growth in a block, the last is that of block L - 1, not of state L.
 _OF_A_BLOCK = ("residual_ratio", "credit_norm", "clamped_cosine_at_input", "growth")
 _FLAGS = (*(f"{check}_fires" for check in FOUR.checks), "by_cosine")
 # Columns of the tidy tables with which a published number may be compared, grouped by the fields
@@ -340,6 +341,10 @@ class Published(Strict):
         for script in (self.released_script, *(each.script for each in self.settings.values())):
             if script not in self.scripts:
                 raise unknown("script", script, self.scripts, where="settings")
+        return self
+
+    @model_validator(mode="after")
+    def _has_every_layer_and_epoch(self) -> Self:
         for position, entry in enumerate(self.entries):
             specs = self.specs(entry, self.settings[entry.setting].script)
             for run, spec in specs.items():  # fails if a setting is wrong
