@@ -57,6 +57,7 @@ MISTAKES = [
     (demo(monitor={"stop_on": ["D3"]}), "monitor.stop_on.0", "'D3'"),
     (demo(labels={"dffa": "DFA"}), "labels", "'dffa'"),
     (figure(settings=["dem"]), "figures.trajectories", "'dem'"),
+    (figure(kind=""), "figures.trajectories.kind", "''"),
     (figure(runs=["bp+frozen"]), "figures.trajectories", "'bp+frozen'"),
     (figure("trajektories"), "figures.trajektories", "'trajectories'"),
     ({"settings": {"a": VARIED}, "tables": {"main_audit": {"settings": ["a"], "title": "t"}}},

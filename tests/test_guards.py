@@ -120,6 +120,7 @@ REFUSALS = {
     "frozen_baseline_acc: found -0.01": {"frozen_baseline_acc": -0.01},
     "method_name: found 0.4": {"method_name": 0.4},
     "thresholds: found {'growth': 5}": {"thresholds": {"growth": 5}},
+    "thresholds: found {}": {"thresholds": {}},
     "loss has no gradient at": {"loss_fn": lambda *_: torch.ones((), requires_grad=True)},
     r"loss_fn: it returned a tensor \(10,\)": {"loss_fn": per_sample},
     "number without a gradient": {"loss_fn": detached},

@@ -118,6 +118,7 @@ def test_what_is_not_finite_ends_it_where_anything_does(stop_on):
     ("given", "words"),
     [
         ({"stop_on": "D3"}, "stop_on: unknown check 'D3'; known: C, D1, D2"),
+        ({"stop_on": [["D1"]]}, "stop_on: unknown check .*; known: C, D1, D2"),
         ({"stop_on": ("D1", "C")}, "stop_on: found 'C' with 1 batches; expected 8 or more"),
         ({"description": Description("layers.*", "all features")}, "layers"),
         ({"eval_batches": []}, "eval_batches: found no batches"),

@@ -124,7 +124,7 @@ def diagnose(
     >>> len(report.residual_norms)
     2
     """
-    limits = thresholds or DiagnosticThresholds()
+    limits = DiagnosticThresholds() if thresholds is None else thresholds
     if not isinstance(limits, DiagnosticThresholds):
         raise AuditError(
             f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None."

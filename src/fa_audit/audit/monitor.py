@@ -81,7 +81,7 @@ class Monitor:
         several = isinstance(stop_on, Iterable) and not isinstance(stop_on, str)
         self.stop_on: tuple[Any, ...] = tuple(stop_on) if several else (stop_on,)
         for name in self.stop_on:
-            if name not in FOLLOWED:
+            if name not in list(FOLLOWED):  # a list also takes what has no hash
                 raise unknown("check", name, FOLLOWED, where="stop_on")
         epoch = check_count("epoch", epoch, 0)
         if log is not None and not callable(log):

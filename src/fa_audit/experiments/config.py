@@ -341,6 +341,7 @@ class Artefact(Strict):
 
     kind: str = Field(
         "",
+        min_length=1,
         max_length=100,
         description="name of a figure or table, or a user-defined package.module:function; default:"
         " NAME",
