@@ -772,7 +772,7 @@ STATED = {
             near(unlearnt("credit_bridge+lr3e-5+unnormalised", 30 * CreditBridge.warm_up), 39.0, 14.8, decimals=1)
             and near(unlearnt("configs.board_constants:SlowPredictiveCoding+lr3e-4", 3), 45.1, 27.9, decimals=1)
         ),
-        "the three trainings of bp+frozen differ by up to 0.9 points.": trainings_apart,
+        "each seed's three trainings of bp+frozen differ by up to 0.9 points.": trainings_apart,
         "tried only 3e-4, 1e-3 and 3e-3, with seed 42, which the board also uses; `board_search.csv` lacks them."
         " Only the credit bridge's choice is not at the edge.": searched_less,
         "one nudged phase, of beta 0.5 and 1.": one_algorithm,
