@@ -211,7 +211,7 @@ def searched_on(network):
     "setting, network, rules",
     [
         ("field", "resmlp, ", 47),
-        ("field_mlp", "mlp, activation relu, depth 2, ", 55),
+        ("field_mlp", "mlp, activation relu, depth 2, ", 57),
         ("source_pepita", "mlp, activation relu, depth 1, ", 2),
         ("source_kolen_pollack", "mlp, activation sigmoid, depth 1, ", 3),
     ],
@@ -272,6 +272,7 @@ def test_what_the_page_says_of_the_search_is_so():
         "credit_bridge": "CreditBridge",
         "predictive_coding": "PredictiveCoding",
         "ep": ("WeakEP", "StrongEP"),
+        "ep_symmetric": "SymmetricEP",
     }
     replaced = {"local_predsim": 0.0284, "predictive_coding": 0.0254}
     for rule, other in constants.items():
