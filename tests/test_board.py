@@ -188,10 +188,12 @@ def test_the_figure_has_a_row_for_every_rule_and_a_panel_for_every_network():
 def test_the_figure_has_a_rule_of_the_right_network_below_its_variants_on_the_left():
     left = [("bp", 0.9), ("dfa+lr1e-2", 0.5), ("dfa+lr1e-3", 0.4), ("fa", 0.3)]
     rows = [run(name, accuracy=accuracy) for name, accuracy in left]
-    rows += [run("dfa", setting="wide", accuracy=0.9), run("drtp", setting="wide", accuracy=0.8)]
-    axis = drawn("board", tidy_of(*rows)).axes[0]
+    right = [("dfa", 0.9), ("drtp", 0.8), ("my_file:StrongFA", 0.7)]
+    rows += [run(name, setting="wide", accuracy=accuracy) for name, accuracy in right]
+    labels = {"fa": "FA", "my_file:StrongFA": "FA, strong"}
+    axis = drawn("board", tidy_of(*rows), labels=labels).axes[0]
     names = [tick.get_text() for tick in axis.get_yticklabels()]
-    assert names == ["bp", "dfa+lr1e-2", "dfa+lr1e-3", "dfa", "fa", "drtp"]
+    assert names == ["bp", "dfa+lr1e-2", "dfa+lr1e-3", "dfa", "FA", "FA, strong", "drtp"]
 
 
 def test_rules_meet_in_a_row_whatever_they_chose_unless_a_network_has_two_of_one():

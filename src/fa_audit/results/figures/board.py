@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -46,7 +47,7 @@ def draw(
     called = style.names(runs["rule"].unique(), labels)
     rules, names, heights = [], [], []
     for pair in pairs:
-        rules.append(_sorted_rules(runs, pair))
+        rules.append(_sorted_rules(runs, pair, called))
         names.append([style.wrap(called.get(rule, rule), 22) for rule in rules[-1]])
         # In one row of panels, every rule is as high as the tallest name needs.
         lines = len(names[-1]) * (max(name.count("\n") for name in names[-1]) + 1)
@@ -69,18 +70,20 @@ def draw(
     return figure
 
 
-def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
+def _sorted_rules(
+    runs: pd.DataFrame, settings: Sequence[str], called: Mapping[str, str]
+) -> list[str]:
     """Rank the first setting's rules by mean accuracy. A rule that only the second setting has comes
-    below other variants of its method, or else last.
+    below its other variants, which are called the same up to a comma or plus, or else last.
     """
     means = runs.groupby(["setting", "rule"])["accuracy"].mean()
-    methods = dict(zip(runs["rule"], runs["method"]))
+    base = {rule: re.split("[,+]", called.get(rule, rule))[0] for rule in runs["rule"]}
     rules: list[str] = []
     for setting in settings:
         for rule in means[setting].sort_values(ascending=False, kind="stable").index:
             if rule in rules:
                 continue
-            variants = [row for row, other in enumerate(rules) if methods[other] == methods[rule]]
+            variants = [row for row, other in enumerate(rules) if base[other] == base[rule]]
             below = variants[-1] + 1 if variants and setting != settings[0] else len(rules)
             rules.insert(below, rule)
     return rules
