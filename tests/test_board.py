@@ -264,6 +264,7 @@ def test_what_the_page_says_of_the_search_is_so():
         "dual_propagation": "DualPropagation",
         "dtp": "DTP",
         "dtp_drl": "DTPDRL",
+        "ep_symmetric": "SymmetricEP",
     }
     for rule, other in constants.items():
         names = search.index[search.index.str.endswith(other)].unique()
@@ -274,7 +275,6 @@ def test_what_the_page_says_of_the_search_is_so():
         "credit_bridge": "CreditBridge",
         "predictive_coding": "PredictiveCoding",
         "ep": ("WeakEP", "StrongEP"),
-        "ep_symmetric": "SymmetricEP",
     }
     replaced = {"local_predsim": 0.0284, "predictive_coding": 0.0254}
     for rule, other in constants.items():
