@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -47,7 +46,7 @@ def draw(
     called = style.names(runs["rule"].unique(), labels)
     rules, names, heights = [], [], []
     for pair in pairs:
-        rules.append(_sorted_rules(runs, pair, called))
+        rules.append(_sorted_rules(runs, pair, labels))
         names.append([style.wrap(called.get(rule, rule), 22) for rule in rules[-1]])
         # In one row of panels, every rule is as high as the tallest name needs.
         lines = len(names[-1]) * (max(name.count("\n") for name in names[-1]) + 1)
@@ -71,13 +70,14 @@ def draw(
 
 
 def _sorted_rules(
-    runs: pd.DataFrame, settings: Sequence[str], called: Mapping[str, str]
+    runs: pd.DataFrame, settings: Sequence[str], labels: Mapping[str, str]
 ) -> list[str]:
     """Rank the first setting's rules by mean accuracy. A rule that only the second setting has comes
-    below its other variants, which are called the same up to a comma or plus, or else last.
+    below other variants, whose methods have the same label up to a comma, or else last.
     """
     means = runs.groupby(["setting", "rule"])["accuracy"].mean()
-    base = {rule: re.split("[,+]", called.get(rule, rule))[0] for rule in runs["rule"]}
+    bases = runs["method"].map(lambda method: labels.get(method, method).partition(",")[0])
+    base = dict(zip(runs["rule"], bases))
     rules: list[str] = []
     for setting in settings:
         for rule in means[setting].sort_values(ascending=False, kind="stable").index:
